@@ -1,0 +1,1 @@
+"""How it decides: pure functions over values. No clock, no I/O, no threads, no logging."""

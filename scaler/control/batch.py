@@ -1,0 +1,234 @@
+"""The batch size of the ``adaptive`` strategy, and the moves both strategies share.
+
+With continuous batching the right batch is the *largest* that memory and the TPOT objective allow: a lower one at low
+load gains nothing, and a lower one against queueing is a death spiral. So the batch starts at the engine's own cap and
+is only ever lowered for a cause a smaller batch cures:
+
+* ``memory``: halve what really runs, at once, and hold new prefills; watch ``settle_seconds`` before the next halving,
+  because the signal that caused it needs that long to show the effect;
+* ``step`` (tokens too slow, no queue): replicas are the cure; the batch goes to the objective's bound only while none
+  can be had (at the ceiling, or pending);
+* ``prefill``: the token budget is the better knob; the batch follows gently where there is no budget to cut.
+
+The way back: one step up per cooldown once the pressure is gone, to what it was before protection even if the batch
+does not bind, beyond that only where it binds (running >= 0.8 × batch: a limit not in use says nothing).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from scaler.control.attribution import memory_pressure
+from scaler.control.capacity import memory_bound
+from scaler.control.model import Admission, Cause, Code, LoadState, Reason, Suppressed, Target
+from scaler.control.situation import Situation
+from scaler.signals.model import NotApplicable, known_value
+
+#: The batch binds when this share of it is in use.
+BINDING_SHARE = 0.8
+#: The token budget never falls below running sequences plus this much of the arriving prompt tokens (LAWS, prefill).
+PROMPT_MARGIN = 1.25
+#: At most this much of the batch is taken in one move towards the TPOT objective.
+GENTLE_FACTOR = 0.75
+
+
+@dataclass(frozen=True, slots=True)
+class BatchMove:
+    """Where the engine's knobs go in this tick, why, and what was held back."""
+
+    batch: int | None
+    token_budget: int | None
+    admission: Admission = Admission.OPEN
+    protects: bool = False
+    reasons: tuple[Reason, ...] = ()
+    suppressed: tuple[Suppressed, ...] = ()
+
+
+def protect_memory(situation: Situation) -> BatchMove | None:
+    """The memory guard: on pressure, halve what runs and hold new prefills. None when there is no pressure.
+
+    Halving starts from what really runs: half of a limit that is not in use changes nothing.
+    """
+    pressure = memory_pressure(situation)
+    if pressure is None:
+        return None
+    signal, value, threshold = pressure
+    policy = situation.policy.batch
+    batch = situation.batch
+    kept = BatchMove(batch, _token_budget(situation), Admission.HOLD)
+    in_use = [float(size) for size in (batch, running_per_replica(situation)) if size]
+    if not in_use:
+        return kept
+    halved = math.floor(min(in_use) * policy.down_factor)
+    wanted = max(policy.min, min(halved, policy.max or halved))
+    if batch is not None and wanted >= batch:
+        return kept
+    settling = settling_seconds(situation)
+    if settling > 0:
+        held = Suppressed(
+            Code.SETTLING, Target.BATCH, wanted, batch, signal, value, threshold, remaining_seconds=settling
+        )
+        return BatchMove(batch, _token_budget(situation), Admission.HOLD, suppressed=(held,))
+    reason = Reason(Code.MEMORY_PRESSURE, Target.BATCH, signal, value, threshold)
+    return BatchMove(wanted, _token_budget(situation), Admission.HOLD, protects=True, reasons=(reason,))
+
+
+def adaptive_batch(situation: Situation, state: LoadState, cause: Cause | None, replicas_pending: bool) -> BatchMove:
+    """The move of the ``adaptive`` strategy, memory pressure aside (:func:`protect_memory` comes first)."""
+    if situation.memory.targets is None:
+        return start(situation)
+    match cause:
+        case Cause.STEP if replicas_pending or situation.replicas >= (situation.ceiling or math.inf):
+            return _towards_objective(situation, Admission.HOLD)
+        case Cause.PREFILL:
+            return _cut_token_budget(situation)
+        case Cause.QUEUEING:
+            move = grow(situation, state)
+            if move.batch == situation.batch and not move.suppressed:
+                held = Suppressed(Code.QUEUEING_KEEPS_BATCH, Target.BATCH, None, _float(situation.batch))
+                return BatchMove(move.batch, move.token_budget, suppressed=(held,))
+            return move
+        case None:
+            return grow(situation, state)
+        case _:
+            return BatchMove(situation.batch, _token_budget(situation))
+
+
+def start(situation: Situation) -> BatchMove:
+    """The first move: publish what there is to start from."""
+    first = situation.start_batch
+    reasons = () if first is None else (Reason(Code.BATCH_START, Target.BATCH, None, float(first)),)
+    return BatchMove(first, _token_budget(situation), reasons=reasons)
+
+
+def grow(situation: Situation, state: LoadState) -> BatchMove:
+    """One step up, if the batch was lowered or binds, memory and TPOT have room, and the cooldown is over."""
+    batch, before = situation.batch, situation.memory.batch_before_protection
+    budget, reasons = _restored_token_budget(situation)
+    recovering = before is not None
+    if batch is None or not (recovering or state is LoadState.HIGH or binds(situation)):
+        return BatchMove(batch, budget, reasons=reasons)
+    wanted = _one_step_up(situation, batch, before)
+    if wanted is not None and wanted <= batch:
+        return BatchMove(batch, budget, reasons=reasons)
+    kv, kv_mark = known_value(situation.signals.kv_use_ratio), situation.policy.memory.kv_growth_ratio
+    kv_forbids = not isinstance(situation.signals.kv_use_ratio, NotApplicable) and (kv is None or kv >= kv_mark)
+    held: Suppressed | None = None
+    if not recovering and not binds(situation):
+        running = running_per_replica(situation)
+        held = Suppressed(Code.NOT_BINDING, Target.BATCH, wanted, batch, "running", running, BINDING_SHARE * batch)
+    elif kv_forbids:
+        held = Suppressed(Code.KV_ROOM, Target.BATCH, wanted, batch, "kv_use_ratio", kv, kv_mark)
+    elif (cooling := cooling_seconds(situation)) > 0:
+        held = Suppressed(Code.COOLDOWN, Target.BATCH, wanted, batch, remaining_seconds=cooling)
+    if held is not None:
+        return BatchMove(batch, budget, reasons=reasons, suppressed=(held,))
+    code = Code.RECOVERY if recovering else Code.HIGH_LOAD
+    return BatchMove(wanted, budget, reasons=(Reason(code, Target.BATCH, "kv_use_ratio", kv, kv_mark), *reasons))
+
+
+def _one_step_up(situation: Situation, batch: int, before: int | None) -> int | None:
+    """The next size up; None is the engine's own setting, where the batch was lowered from that."""
+    policy = situation.policy.batch
+    if before is not None and situation.memory.batch_was_engines_own and batch >= before:
+        return None
+    bound = memory_bound(situation.signals)
+    # Without a declared cap nothing says how far the engine can follow: then only what was taken is given back.
+    most = min(policy.max or before or batch, before or math.inf, math.inf if bound is None else max(bound, policy.min))
+    return int(min(math.ceil(batch * policy.up_factor), most))
+
+
+def binds(situation: Situation) -> bool:
+    """Whether the batch is what limits the engine: running >= 0.8 × batch per ready replica."""
+    running = running_per_replica(situation)
+    return running is not None and situation.batch is not None and running >= BINDING_SHARE * situation.batch
+
+
+def cooling_seconds(situation: Situation) -> float:
+    """How much longer an ordinary change of the batch must wait; 0.0 when it may go."""
+    return _left(situation.memory.since_batch_change_seconds, situation, situation.policy.batch.cooldown_seconds)
+
+
+def settling_seconds(situation: Situation) -> float:
+    """How much longer the last protective shrink is watched before the next one; 0.0 when it may go."""
+    return _left(situation.memory.since_protection_seconds, situation, situation.policy.batch.settle_seconds)
+
+
+def _left(since_seconds: float | None, situation: Situation, period_seconds: float) -> float:
+    if since_seconds is None:
+        return 0.0
+    return max(0.0, period_seconds - since_seconds - situation.elapsed_seconds)
+
+
+def _towards_objective(situation: Situation, admission: Admission) -> BatchMove:
+    """Lower the batch towards the size whose TPOT meets its objective: linear in the batch, which overstates the cut
+    for an engine with a fixed cost per step, so at most a quarter at once and then look again.
+    """
+    budget, tpot = _token_budget(situation), known_value(situation.signals.tpot_seconds)
+    objective, running = situation.policy.objectives.tpot_seconds, running_per_replica(situation)
+    if tpot is None or objective is None or not running or tpot.p95.low <= 0:
+        return BatchMove(situation.batch, budget, admission)
+    in_use = min(running, float(situation.batch or running))
+    policy = situation.policy.batch
+    lowered = math.floor(in_use * max(GENTLE_FACTOR, objective / tpot.p95.low))
+    wanted = max(policy.min, min(lowered, policy.max or lowered))
+    if situation.batch is not None and wanted >= situation.batch:
+        return BatchMove(situation.batch, budget, admission)
+    settling = settling_seconds(situation)
+    if settling > 0:
+        held = Suppressed(Code.SETTLING, Target.BATCH, wanted, _float(situation.batch), remaining_seconds=settling)
+        return BatchMove(situation.batch, budget, admission, suppressed=(held,))
+    reason = Reason(Code.LATENCY_WARNING, Target.BATCH, "tpot_seconds", tpot.p95.low, objective)
+    return BatchMove(wanted, budget, admission, protects=True, reasons=(reason,))
+
+
+def _cut_token_budget(situation: Situation) -> BatchMove:
+    """Halve the tokens per step, but never below what the arriving prompts need: below it prefill itself diverges."""
+    budget = _token_budget(situation)
+    if budget is None:
+        return _towards_objective(situation, Admission.OPEN)
+    signals = situation.signals
+    tpot = known_value(signals.tpot_seconds)
+    prompts = known_value(signals.prompt_tokens_per_second)
+    step_seconds = tpot.mean_seconds if tpot is not None else 0.0
+    per_replica = (prompts or 0.0) / max(1, situation.ready or 1)
+    least = (running_per_replica(situation) or 0.0) + PROMPT_MARGIN * per_replica * step_seconds
+    wanted = max(situation.policy.batch.token_budget_min, math.ceil(least), budget // 2)
+    if wanted >= budget:
+        return BatchMove(situation.batch, budget)
+    settling = settling_seconds(situation)
+    if settling > 0:
+        held = Suppressed(Code.SETTLING, Target.TOKEN_BUDGET, wanted, budget, remaining_seconds=settling)
+        return BatchMove(situation.batch, budget, suppressed=(held,))
+    breached_at = None if tpot is None else tpot.p95.low
+    reason = Reason(
+        Code.PREFILL_SHARE, Target.TOKEN_BUDGET, "tpot_seconds", breached_at, situation.policy.objectives.tpot_seconds
+    )
+    return BatchMove(situation.batch, wanted, protects=True, reasons=(reason,))
+
+
+def _token_budget(situation: Situation) -> int | None:
+    """The token budget as last published, within the declared one; None where it is the engine's own."""
+    declared = situation.policy.batch.token_budget
+    current = situation.memory.targets.token_budget if situation.memory.targets else None
+    return declared if declared is None or current is None else min(current, declared)
+
+
+def _restored_token_budget(situation: Situation) -> tuple[int | None, tuple[Reason, ...]]:
+    """A cut token budget doubled back towards the declared one, a cooldown after the last change."""
+    declared, current = situation.policy.batch.token_budget, _token_budget(situation)
+    if declared is None or current is None or current == declared or cooling_seconds(situation) > 0:
+        return current, ()
+    restored = min(declared, current * 2)
+    return restored, (Reason(Code.RECOVERY, Target.TOKEN_BUDGET, None, float(restored), float(declared)),)
+
+
+def running_per_replica(situation: Situation) -> float | None:
+    """Sequences running in the average ready replica; None where that is not known."""
+    running = known_value(situation.signals.running)
+    return None if running is None or not situation.ready else running / situation.ready
+
+
+def _float(value: int | None) -> float | None:
+    return None if value is None else float(value)

@@ -1,0 +1,299 @@
+"""The heart: from what is declared, remembered and measured to what should be, with every reason.
+
+``decide`` is the composition of the laws, each in its own file; it adds only the order between them, the hold on doubt,
+and the next memory. The server, the simulator, the backtest and ``explain`` all call it. Same inputs, same decision.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from scaler.control.activity import ActivityMove, move_activity
+from scaler.control.attribution import attribute, memory_pressure
+from scaler.control.batch import BatchMove, adaptive_batch, protect_memory, running_per_replica
+from scaler.control.jump import JumpSeen, jump_reason, recognise_jump
+from scaler.control.model import (
+    Admission,
+    Cause,
+    Code,
+    Decision,
+    LoadState,
+    Memory,
+    Now,
+    Reason,
+    Suppressed,
+    Target,
+    Targets,
+)
+from scaler.control.replicas import ReplicaMove, move_replicas
+from scaler.control.situation import Situation, situate
+from scaler.control.state import classify
+from scaler.control.stepwise import stepwise_batch
+from scaler.policy.model import Policy
+from scaler.signals.model import Signals, known_value
+
+
+def guard(policy: Policy, memory: Memory, signals: Signals, now: Now) -> BatchMove:
+    """The first stage of :func:`decide`, callable alone every second: it can only hold or shrink the batch.
+
+    Returns the move; where an agent runs it too, the lower batch of the two wins.
+    """
+    situation = situate(policy, memory, signals, now)
+    return protect_memory(situation) or _keep(situation)
+
+
+def decide(policy: Policy, memory: Memory, signals: Signals, now: Now) -> Decision:
+    """Decide replicas, activity and batch of one workload at one instant.
+
+    Pure: no clock, no I/O; ``memory`` is not changed, the decision carries the next one. Never raises for any
+    combination of signal statuses: doubt holds, and after ``policy.hold_seconds`` the decision is not ``available``.
+    """
+    situation = situate(policy, memory, signals, now)
+    state, below_low_seconds = classify(situation)
+    cause = attribute(situation)
+    doubt_seconds = memory.doubt_seconds + situation.elapsed_seconds if situation.lost else 0.0
+    if state is LoadState.STALLED and memory.targets is not None:
+        return _held_stalled(situation, state, below_low_seconds)
+    jump = recognise_jump(situation)
+    activity = move_activity(situation)
+    replicas = move_replicas(situation, cause, jump)
+    batch = _move_batch(situation, state, cause, jump, replicas)
+    targets = _targets(situation, activity, replicas, batch)
+    raised = memory.targets is not None and (
+        targets.replicas > memory.targets.replicas or (targets.active and not memory.targets.active)
+    )
+    woken = memory.targets is None and targets.active and activity.loading_seconds is not None
+    answerable = not situation.lost or woken or (memory.targets is not None and doubt_seconds <= policy.hold_seconds)
+    available = answerable or raised
+    reasons = (
+        *activity.reasons,
+        *replicas.reasons,
+        *batch.reasons,
+        *_admission_reasons(situation, batch, cause),
+        *_cause_reasons(situation, cause),
+    )
+    suppressed = (*activity.suppressed, *replicas.suppressed, *batch.suppressed)
+    if situation.lost:
+        reasons, suppressed = _say_doubt(situation, available, doubt_seconds, reasons, suppressed)
+    next_memory = _remember(situation, state, below_low_seconds, doubt_seconds, activity, replicas, batch, targets)
+    if not available and memory.targets is None:
+        # Nothing was ever known of this workload: there is nothing to hold, so nothing is remembered as asked for.
+        next_memory = replace(next_memory, targets=None, needs=(), batch_before_protection=None)
+    return Decision(
+        targets=targets,
+        available=available,
+        state=state,
+        cause=cause,
+        reasons=reasons,
+        suppressed=suppressed,
+        floor=situation.floor,
+        ceiling=situation.ceiling,
+        need=replicas.need,
+        ready=situation.ready,
+        utilisation=situation.utilisation,
+        capacity=situation.capacity,
+        verdicts=situation.verdicts,
+        next_memory=next_memory,
+    )
+
+
+def _move_batch(
+    situation: Situation, state: LoadState, cause: Cause | None, jump: JumpSeen | None, replicas: ReplicaMove
+) -> BatchMove:
+    """Protection first; then a jump's row, which only raises and asks no cooldown; then the strategy."""
+    protection = protect_memory(situation)
+    if protection is not None:
+        return protection
+    if situation.lost and situation.memory.targets is not None:
+        return _keep(situation)
+    if situation.policy.strategy == "stepwise":
+        move = stepwise_batch(situation, state)
+    else:
+        pending = situation.ready is not None and replicas.replicas > situation.ready
+        move = adaptive_batch(situation, state, cause, pending)
+    given_back = move.batch is None and situation.batch is not None
+    if jump is None or jump.row is None or move.protects or given_back:
+        return move
+    row_batch = min(jump.row.batch, situation.policy.batch.max or jump.row.batch)
+    if move.batch is not None and row_batch <= move.batch:
+        return move
+    value, threshold = jump_reason(jump, situation)
+    reason = Reason(Code.JUMP, Target.BATCH, "arrivals_recent_per_second", value, threshold)
+    return BatchMove(max(row_batch, situation.policy.batch.min), move.token_budget, reasons=(reason,))
+
+
+def _keep(situation: Situation) -> BatchMove:
+    targets = situation.memory.targets
+    if targets is None:
+        return BatchMove(situation.batch, situation.policy.batch.token_budget)
+    return BatchMove(targets.batch, targets.token_budget, targets.admission)
+
+
+def _targets(situation: Situation, activity: ActivityMove, replicas: ReplicaMove, batch: BatchMove) -> Targets:
+    """Join the moves. An active workload has at least one replica, a woken one its activation size, a loading one never
+    fewer than it was woken with; an inactive one has none."""
+    count = 0
+    if activity.active:
+        count = max(replicas.replicas, 1)
+        woken = situation.memory.targets is None or not situation.memory.targets.active
+        if activity.loading_seconds is not None:
+            count = max(count, situation.policy.replicas.activation if woken else situation.replicas)
+        if situation.ceiling is not None:
+            count = min(count, situation.ceiling)
+    return Targets(count, activity.active, batch.batch, batch.token_budget, batch.admission)
+
+
+def _held_stalled(situation: Situation, state: LoadState, below_low_seconds: float | None) -> Decision:
+    """All replicas have work and make no progress: hold everything, feed the engine nothing, and say so."""
+    memory = situation.memory
+    assert memory.targets is not None
+    targets = replace(memory.targets, admission=Admission.HOLD)
+    stalled = known_value(situation.signals.stalled_replicas)
+    reasons = tuple(
+        Reason(Code.STALLED, target, "stalled_replicas", stalled, situation.policy.stalled_after_seconds)
+        for target in (Target.REPLICAS, Target.ADMISSION)
+    )
+    next_memory = replace(
+        _aged(memory, situation.elapsed_seconds),
+        tick_mono=situation.now.mono,
+        targets=targets,
+        state=state,
+        state_seconds=memory.state_seconds + situation.elapsed_seconds if memory.state is state else 0.0,
+        below_low_seconds=below_low_seconds,
+        doubt_seconds=0.0,
+    )
+    return Decision(
+        targets=targets,
+        available=True,
+        state=state,
+        cause=None,
+        reasons=reasons,
+        suppressed=(),
+        floor=situation.floor,
+        ceiling=situation.ceiling,
+        need=None,
+        ready=situation.ready,
+        utilisation=None,
+        capacity=situation.capacity,
+        verdicts=situation.verdicts,
+        next_memory=next_memory,
+    )
+
+
+def _cause_reasons(situation: Situation, cause: Cause | None) -> tuple[Reason, ...]:
+    """What a person must be told when a breach buys nothing."""
+    if cause not in (Cause.INHERENT, Cause.UNATTRIBUTED):
+        return ()
+    code = Code.OBJECTIVE_UNREACHABLE if cause is Cause.INHERENT else Code.UNATTRIBUTED
+    for bound in ("e2e_critical", "ttft_critical", "tpot_critical", "e2e", "ttft", "tpot"):
+        if situation.breached(bound):
+            name = f"{bound.removesuffix('_critical')}_seconds"
+            latency = known_value(getattr(situation.signals, name))
+            objective = getattr(situation.policy.objectives, f"{bound}_seconds")
+            return (Reason(code, Target.REPLICAS, name, latency.p95.low if latency else None, objective),)
+    return ()
+
+
+def _admission_reasons(situation: Situation, batch: BatchMove, cause: Cause | None) -> tuple[Reason, ...]:
+    before = situation.memory.targets.admission if situation.memory.targets else Admission.OPEN
+    if batch.admission is before:
+        return ()
+    if batch.admission is Admission.OPEN:
+        return (Reason(Code.RECOVERY, Target.ADMISSION),)
+    pressure = memory_pressure(situation)
+    if pressure is not None:
+        return (Reason(Code.MEMORY_PRESSURE, Target.ADMISSION, *pressure),)
+    return (Reason(Code.LATENCY_WARNING, Target.ADMISSION, cause),)
+
+
+def _say_doubt(
+    situation: Situation,
+    available: bool,
+    doubt_seconds: float,
+    reasons: tuple[Reason, ...],
+    suppressed: tuple[Suppressed, ...],
+) -> tuple[tuple[Reason, ...], tuple[Suppressed, ...]]:
+    name, hold = situation.lost[0], situation.policy.hold_seconds
+    if not available:
+        return (*reasons, Reason(Code.SIGNAL_LOST_TOO_LONG, Target.REPLICAS, name, doubt_seconds, hold)), suppressed
+    return (*reasons, Reason(Code.SIGNAL_LOST, Target.REPLICAS, name, doubt_seconds, hold)), suppressed
+
+
+def _aged(memory: Memory, elapsed: float) -> Memory:
+    """The timers that run by themselves, one tick older."""
+
+    def older(seconds: float | None) -> float | None:
+        return None if seconds is None else seconds + elapsed
+
+    return replace(
+        memory,
+        since_batch_change_seconds=older(memory.since_batch_change_seconds),
+        since_protection_seconds=older(memory.since_protection_seconds),
+        since_replicas_down_seconds=older(memory.since_replicas_down_seconds),
+    )
+
+
+def _remember(
+    situation: Situation,
+    state: LoadState,
+    below_low_seconds: float | None,
+    doubt_seconds: float,
+    activity: ActivityMove,
+    replicas: ReplicaMove,
+    batch: BatchMove,
+    targets: Targets,
+) -> Memory:
+    memory, elapsed = situation.memory, situation.elapsed_seconds
+    aged = _aged(memory, elapsed)
+    changed = batch.batch != situation.batch or (
+        memory.targets is not None and batch.token_budget != memory.targets.token_budget
+    )
+    before, engines_own = memory.batch_before_protection, memory.batch_was_engines_own
+    if batch.protects and batch.batch != situation.batch and before is None:
+        engines_own = situation.batch is None
+        before = (
+            max(situation.policy.batch.min, math.ceil(running_per_replica(situation) or 1))
+            if engines_own
+            else situation.batch
+        )
+    elif batch.batch is None or (before is not None and batch.batch >= before and not engines_own):
+        before, engines_own = None, False
+    waiting, running = known_value(situation.signals.waiting), known_value(situation.signals.running)
+    return replace(
+        aged,
+        tick_mono=situation.now.mono,
+        targets=targets,
+        state=state,
+        state_seconds=memory.state_seconds + elapsed if memory.state is state else 0.0,
+        below_low_seconds=below_low_seconds,
+        idle_seconds=activity.idle_seconds,
+        doubt_seconds=doubt_seconds,
+        loading_seconds=activity.loading_seconds,
+        failed_loads=activity.failed_loads,
+        since_failed_load_seconds=activity.since_failed_load_seconds,
+        since_batch_change_seconds=0.0 if changed else aged.since_batch_change_seconds,
+        since_protection_seconds=0.0 if batch.protects else aged.since_protection_seconds,
+        batch_before_protection=before,
+        batch_was_engines_own=engines_own,
+        since_replicas_down_seconds=replicas.since_down_seconds,
+        needs=replicas.needs,
+        jump_seconds=replicas.jump_seconds,
+        jump_replicas=replicas.jump_replicas,
+        latency_step_seconds=replicas.latency_step_seconds,
+        latency_replicas=replicas.latency_replicas,
+        latency_p95_seconds=replicas.latency_p95_seconds,
+        waiting=waiting if waiting is not None else memory.waiting,
+        saturated_sequences=_saturated(situation, running),
+    )
+
+
+def _saturated(situation: Situation, running: float | None) -> float | None:
+    """What a replica was last seen running while it queued; forgotten upwards as soon as it runs more."""
+    seen = known_value(situation.signals.saturated_sequences)
+    remembered = situation.memory.saturated_sequences
+    if seen is not None:
+        return seen
+    if remembered is None or running is None or not situation.ready:
+        return remembered
+    return max(remembered, running / situation.ready)

@@ -1,0 +1,216 @@
+"""The values ``decide`` takes and gives: the time, the memory, the targets, the reasons, the decision."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from scaler.signals.model import Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    """The time as an argument: ``utc`` (timezone-aware) for windows of the day, ``mono`` (seconds) for timers."""
+
+    utc: datetime
+    mono: float
+
+
+class LoadState(StrEnum):
+    """How loaded a workload is; in the order of priority in which they are judged."""
+
+    STALLED = "stalled"
+    CRITICAL = "critical"
+    UNKNOWN = "unknown"
+    IDLE = "idle"
+    HIGH = "high"
+    LOW = "low"
+    NORMAL = "normal"
+
+
+class Cause(StrEnum):
+    """To what a breached (or nearing) objective is attributed; each asks for another cure."""
+
+    MEMORY = "memory"
+    PREFILL = "prefill"
+    STEP = "step"
+    QUEUEING = "queueing"
+    INHERENT = "inherent"
+    UNATTRIBUTED = "unattributed"
+
+
+class Admission(StrEnum):
+    """What the engine should do with new requests."""
+
+    OPEN = "open"
+    HOLD = "hold"
+    SHED = "shed"
+
+
+class Target(StrEnum):
+    """What a decision can move."""
+
+    REPLICAS = "replicas"
+    ACTIVE = "active"
+    BATCH = "batch"
+    TOKEN_BUDGET = "token_budget"
+    ADMISSION = "admission"
+
+
+class Code(StrEnum):
+    """Why something was decided or held back. Codes are data; :mod:`scaler.serve.words` gives each its sentence."""
+
+    # replicas
+    ARRIVALS = "arrivals"  # the flow needs this many
+    BACKLOG = "backlog"  # the flow plus draining the queue
+    RUNNING = "running"  # the sequences running now
+    IN_FLIGHT = "in_flight"  # running + waiting, before any rate is known
+    LATENCY_STEP = "latency_step"  # one more, for a breached objective that queueing or step time explains
+    FLOOR = "floor"
+    CEILING = "ceiling"
+    DOWN_WINDOW = "down_window"  # held at the highest need of the last minutes
+    DOWN_STEP = "down_step"  # at most half per step
+    JUMP = "jump"
+    JUMP_HOLD = "jump_hold"
+    DEMAND_FROM_ZERO = "demand_from_zero"
+    # activity
+    IDLE_PROVEN = "idle_proven"
+    IDLE_UNPROVEN = "idle_unproven"  # a signal is missing: the idle timer stands still
+    LOADING = "loading"
+    LOAD_FAILED = "load_failed"  # a woken replica did not load in time
+    WAKE_BACKOFF = "wake_backoff"
+    TRAFFIC = "traffic"
+    # batch
+    BATCH_START = "batch_start"
+    HIGH_LOAD = "high_load"
+    LOW_LOAD = "low_load"
+    MEMORY_PRESSURE = "memory_pressure"
+    LATENCY_CRITICAL = "latency_critical"
+    LATENCY_WARNING = "latency_warning"
+    PREFILL_SHARE = "prefill_share"
+    RECOVERY = "recovery"
+    COOLDOWN = "cooldown"
+    SETTLING = "settling"  # the last protective shrink has not shown its effect yet
+    NOT_BINDING = "not_binding"  # a limit that is not in use says nothing
+    KV_ROOM = "kv_room"  # KV use forbids growth
+    QUEUEING_KEEPS_BATCH = "queueing_keeps_batch"
+    # judgement
+    SIGNAL_LOST = "signal_lost"  # held on doubt
+    SIGNAL_LOST_TOO_LONG = "signal_lost_too_long"  # UNAVAILABLE
+    STALLED = "stalled"
+    OBJECTIVE_UNREACHABLE = "objective_unreachable"
+    UNATTRIBUTED = "unattributed"
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why: the signal that caused it, its value and the threshold it was held against (None where there is none)."""
+
+    code: Code
+    target: Target
+    signal: str | None = None
+    value: float | None = None
+    threshold: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Suppressed:
+    """What was wanted and held back. ``remaining_seconds`` says for how much longer, where a timer holds it."""
+
+    code: Code
+    target: Target
+    wanted: float | None
+    kept: float | None
+    signal: str | None = None
+    value: float | None = None
+    threshold: float | None = None
+    remaining_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """What the workload should be: replicas and activity for KEDA, the rest for the engine.
+
+    ``batch`` and ``token_budget`` are None where the engine should keep its own setting.
+    """
+
+    replicas: int
+    active: bool
+    batch: int | None
+    token_budget: int | None = None
+    admission: Admission = Admission.OPEN
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Everything ``decide`` remembers, as plain values: what makes a restart harmless and a backtest honest.
+
+    Times are elapsed durations in seconds, never clock readings; None means "never". ``tick_mono`` is the one
+    exception, the monotonic time of the last tick: the store drops it, so that the first tick after a restart counts no
+    time. ``batch_before_protection`` is where a shrunk batch goes back to, ``batch_was_engines_own`` that it was the
+    engine's own setting (nothing published) and returns to that.
+    """
+
+    tick_mono: float | None = None
+    targets: Targets | None = None
+    state: LoadState = LoadState.UNKNOWN
+    state_seconds: float = 0.0
+    below_low_seconds: float | None = None
+    idle_seconds: float = 0.0
+    doubt_seconds: float = 0.0
+    loading_seconds: float | None = None
+    failed_loads: int = 0
+    since_failed_load_seconds: float | None = None
+    since_batch_change_seconds: float | None = None
+    since_protection_seconds: float | None = None
+    batch_before_protection: int | None = None
+    batch_was_engines_own: bool = False
+    since_replicas_down_seconds: float | None = None
+    #: (age in seconds, replicas needed): the needs of the down window that no later, higher one covers.
+    needs: tuple[tuple[float, int], ...] = ()
+    jump_seconds: float | None = None
+    jump_replicas: int = 0
+    latency_step_seconds: float | None = None
+    latency_replicas: int = 0
+    latency_p95_seconds: float | None = None
+    waiting: float | None = None
+    saturated_sequences: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityEstimate:
+    """What one replica serves within its objectives, and where that belief comes from.
+
+    ``requests_per_second`` (μ*) is None until a residence time has been measured or a value declared.
+    """
+
+    sequences: float
+    requests_per_second: float | None
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The result of one tick. ``available`` False: KEDA must be told UNAVAILABLE, never a number.
+
+    ``need`` is the replicas the load asks for before floor, ceiling and holds; ``ready`` the replicas counted on.
+    ``utilisation`` is load over capacity within objectives, None where it cannot be told. ``verdicts`` holds, per
+    objective bound (``ttft``, ``ttft_critical``, ...), what the window's P95 says of it.
+    """
+
+    targets: Targets
+    available: bool
+    state: LoadState
+    cause: Cause | None
+    reasons: tuple[Reason, ...]
+    suppressed: tuple[Suppressed, ...]
+    floor: int
+    ceiling: int | None
+    need: int | None
+    ready: int | None
+    utilisation: float | None
+    capacity: CapacityEstimate
+    verdicts: Mapping[str, Verdict]
+    next_memory: Memory

@@ -1,0 +1,215 @@
+"""How many replicas: the flow law's need, a jump's or a latency breach's on top of it, and the pace of the way down.
+
+Up is immediate. Down goes to the highest need of the last ``down_window_seconds``, at most half per
+``down_step_seconds``, and only when arrivals, running, waiting and ready are known from every replica.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from scaler.control.attribution import CRITICALS, WARNINGS
+from scaler.control.jump import JumpSeen, jump_reason
+from scaler.control.model import Cause, Code, Reason, Suppressed, Target
+from scaler.control.situation import Situation, wants_service
+from scaler.signals.model import known_value
+
+#: Room for floating-point dust before rounding up to a whole replica.
+_DUST = 1e-9
+#: A latency step helped if the breached P95 fell below this share of what it was.
+HELPED_SHARE = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaMove:
+    """Where the replica count goes in this tick (floor and ceiling applied), the need behind it, and the new memory."""
+
+    replicas: int
+    need: int
+    reasons: tuple[Reason, ...]
+    suppressed: tuple[Suppressed, ...]
+    needs: tuple[tuple[float, int], ...]
+    jump_seconds: float | None
+    jump_replicas: int
+    latency_step_seconds: float | None
+    latency_replicas: int
+    latency_p95_seconds: float | None
+    since_down_seconds: float | None
+
+
+def move_replicas(situation: Situation, cause: Cause | None, jump: JumpSeen | None) -> ReplicaMove:
+    """The replica target of this tick."""
+    memory, elapsed = situation.memory, situation.elapsed_seconds
+    need, reason = whole_need(situation)
+    jump_seconds, jump_replicas = _hold_jump(situation, jump)
+    if jump is not None:
+        value, threshold = jump_reason(jump, situation)
+        row_replicas = jump.row.replicas if jump.row else _derived_replicas(situation, jump)
+        jump_replicas, jump_seconds = max(jump_replicas, row_replicas), 0.0
+        jump_why = Reason(Code.JUMP, Target.REPLICAS, _JUMP_SIGNAL, value, threshold)
+    else:
+        jump_why = Reason(Code.JUMP_HOLD, Target.REPLICAS, _JUMP_SIGNAL, float(jump_replicas))
+    # Until rates are known the operator's row is better evidence of the need than what happens to be in flight.
+    if jump_replicas > need or (jump_replicas and not situation.flow.rates_known):
+        need, reason = jump_replicas, jump_why
+    step = _latency_step(situation, cause, need)
+    if step.replicas > need:
+        need, reason = step.replicas, step.reason or reason
+    needs = _remember_need(situation, need)
+    suppressed = list(step.suppressed)
+    target, held = _paced(situation, need, needs)
+    suppressed += held
+    bounded = max(target, situation.floor)
+    reasons = [reason] if reason and need == bounded else []
+    if bounded > target:
+        reasons.append(Reason(Code.FLOOR, Target.REPLICAS, "floor", float(situation.floor), float(need)))
+    if situation.ceiling is not None and bounded > situation.ceiling:
+        suppressed.append(
+            Suppressed(Code.CEILING, Target.REPLICAS, bounded, situation.ceiling, "ceiling", float(situation.ceiling))
+        )
+        bounded = situation.ceiling
+        reasons = [reason] if reason else reasons
+    since_down = None if memory.since_replicas_down_seconds is None else memory.since_replicas_down_seconds + elapsed
+    if memory.targets is not None and bounded < memory.targets.replicas:
+        since_down = 0.0
+        reasons = reasons or [Reason(Code.ARRIVALS, Target.REPLICAS, "arrivals_per_second", _rate(situation))]
+    return ReplicaMove(
+        replicas=bounded,
+        need=need,
+        reasons=tuple(reasons),
+        suppressed=tuple(suppressed),
+        needs=needs,
+        jump_seconds=jump_seconds,
+        jump_replicas=jump_replicas,
+        latency_step_seconds=step.seconds,
+        latency_replicas=step.replicas,
+        latency_p95_seconds=step.p95_seconds,
+        since_down_seconds=since_down,
+    )
+
+
+_JUMP_SIGNAL = "arrivals_recent_per_second"
+
+
+def whole_need(situation: Situation) -> tuple[int, Reason | None]:
+    """The flow law's need in whole replicas, at least one while anything is wanted, and its reason."""
+    flow = situation.flow
+    whole = math.ceil(flow.replicas - _DUST)
+    if whole == 0:
+        return (1, Reason(Code.TRAFFIC, Target.REPLICAS)) if wants_service(situation) else (0, None)
+    return whole, flow.reason
+
+
+def _derived_replicas(situation: Situation, jump: JumpSeen) -> int:
+    """Without a declared row: what the jump's own rate needs."""
+    mu = situation.capacity.requests_per_second
+    return 0 if mu is None else math.ceil(jump.rate / mu - _DUST)
+
+
+def _hold_jump(situation: Situation, jump: JumpSeen | None) -> tuple[float | None, int]:
+    memory = situation.memory
+    if memory.jump_seconds is None:
+        return None, 0
+    seconds = memory.jump_seconds + situation.elapsed_seconds
+    if seconds >= situation.policy.jump.hold_seconds and jump is None:
+        return None, 0
+    return seconds, memory.jump_replicas
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    replicas: int
+    seconds: float | None
+    p95_seconds: float | None
+    reason: Reason | None = None
+    suppressed: tuple[Suppressed, ...] = ()
+
+
+def _latency_step(situation: Situation, cause: Cause | None, need: int) -> _Step:
+    """One replica more for a breached objective that replicas can cure, at most once per cold start, and again only if
+    the first one helped: latency that does not follow the replica count is not theirs to mend.
+    """
+    memory, period = situation.memory, situation.policy.replicas.cold_start_seconds
+    seconds = None if memory.latency_step_seconds is None else memory.latency_step_seconds + situation.elapsed_seconds
+    if cause not in (Cause.QUEUEING, Cause.STEP):
+        # The cure is kept for one cold start after the breach has ended, then let go.
+        if seconds is None or seconds >= period:
+            return _Step(0, None, None)
+        return _Step(memory.latency_replicas, seconds, memory.latency_p95_seconds)
+    name, p95, objective = _worst(situation)
+    reason = Reason(Code.LATENCY_STEP, Target.REPLICAS, name, p95, objective)
+    if seconds is None:
+        wanted = max(need, (situation.ready or 0) + 1) if situation.ready is not None else need
+        return _Step(wanted, 0.0, p95, reason)
+    kept = _Step(memory.latency_replicas, seconds, memory.latency_p95_seconds, reason)
+    arrived = situation.ready is not None and situation.ready >= memory.latency_replicas
+    if seconds < period or not arrived:
+        left = max(0.0, period - seconds)
+        held = Suppressed(
+            Code.LOADING,
+            Target.REPLICAS,
+            memory.latency_replicas + 1,
+            memory.latency_replicas,
+            name,
+            p95,
+            objective,
+            left,
+        )
+        return _Step(kept.replicas, kept.seconds, kept.p95_seconds, reason, (held,))
+    helped = p95 is not None and p95 < HELPED_SHARE * (memory.latency_p95_seconds or math.inf)
+    return _Step(memory.latency_replicas + 1, 0.0, p95, reason) if helped else kept
+
+
+def _worst(situation: Situation) -> tuple[str, float | None, float | None]:
+    for bound in (*CRITICALS, *WARNINGS):
+        if situation.breached(bound):
+            name = bound.removesuffix("_critical")
+            latency = known_value(getattr(situation.signals, f"{name}_seconds"))
+            objective = getattr(situation.policy.objectives, f"{bound}_seconds")
+            return f"{name}_seconds", latency.p95.low if latency else None, objective
+    return "ttft_seconds", None, None
+
+
+def _remember_need(situation: Situation, need: int) -> tuple[tuple[float, int], ...]:
+    """The down window's needs, aged; entries that a later, higher need covers are dropped: the first is the highest."""
+    memory, window = situation.memory, situation.policy.replicas.down_window_seconds
+    earlier = memory.needs
+    if memory.targets is None:
+        # Taking over a running workload: what runs is taken for needed until a whole window says otherwise.
+        earlier = ((0.0, situation.ready or 0),)
+    aged = tuple((age + situation.elapsed_seconds, past) for age, past in earlier)
+    return (*((age, past) for age, past in aged if age <= window and past > need), (0.0, need))
+
+
+def _paced(situation: Situation, need: int, needs: tuple[tuple[float, int], ...]) -> tuple[int, list[Suppressed]]:
+    """The need, with every way down held back that is not proven, not yet due, or too steep."""
+    current = situation.replicas
+    if need >= current:
+        return need, []
+    if not situation.may_lower:
+        held = Suppressed(
+            Code.SIGNAL_LOST, Target.REPLICAS, need, current, situation.lost[0] if situation.lost else None
+        )
+        return current, [held]
+    replicas = situation.policy.replicas
+    age, highest = max(needs, key=lambda entry: entry[1])
+    suppressed: list[Suppressed] = []
+    target = min(current, max(need, highest))
+    if target > need:
+        left = max(0.0, replicas.down_window_seconds - age)
+        suppressed.append(
+            Suppressed(Code.DOWN_WINDOW, Target.REPLICAS, need, target, "needed_replicas", float(highest), None, left)
+        )
+    half = math.ceil(current / 2)
+    since = situation.memory.since_replicas_down_seconds
+    left = 0.0 if since is None else max(0.0, replicas.down_step_seconds - since - situation.elapsed_seconds)
+    least = current if left > 0 else half
+    if target < least:
+        suppressed.append(Suppressed(Code.DOWN_STEP, Target.REPLICAS, target, least, remaining_seconds=left or None))
+        target = least
+    return target, suppressed
+
+
+def _rate(situation: Situation) -> float | None:
+    return known_value(situation.signals.arrivals_per_second)

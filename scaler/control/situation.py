@@ -1,0 +1,196 @@
+"""What one tick looks at, derived once from policy, memory, signals and time: the laws read this and nothing else."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from scaler.control.capacity import estimate_capacity
+from scaler.control.flow import FlowNeed, flow_need
+from scaler.control.model import CapacityEstimate, Memory, Now
+from scaler.policy.model import Policy
+from scaler.signals.model import (
+    CATALOG,
+    Known,
+    NotApplicable,
+    Signals,
+    Stale,
+    Unknown,
+    Verdict,
+    at_least,
+    is_zero,
+    known_value,
+)
+
+#: The batch the ``stepwise`` strategy starts from where none is declared (DESIGN section 9).
+STEPWISE_START = 8
+#: Without these nothing can be judged; losing one starts the hold.
+JUDGED_BY = ("running", "waiting", "ready_replicas")
+#: Replicas go down only when each of these is known (or not applicable).
+DOWN_NEEDS = ("arrivals_per_second", "running", "waiting", "ready_replicas")
+#: Zero replicas need these too: every source that could wake the workload.
+WAKE_SOURCES = ("pending", "wake_demand")
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """One workload at one instant.
+
+    ``elapsed_seconds`` is the time since the last tick (0.0 on the first). ``ready`` is None when unknown. ``floor``
+    and ``ceiling`` are the replica bounds now; ``ceiling`` None means undeclared. ``lost`` names the signals of
+    :data:`JUDGED_BY` that are neither known nor inapplicable. ``verdicts`` maps objective bounds to what P95 says.
+    """
+
+    policy: Policy
+    memory: Memory
+    signals: Signals
+    now: Now
+    elapsed_seconds: float
+    floor: int
+    ceiling: int | None
+    ready: int | None
+    lost: tuple[str, ...]
+    may_lower: bool
+    capacity: CapacityEstimate
+    flow: FlowNeed
+    utilisation: float | None
+    verdicts: Mapping[str, Verdict]
+
+    @property
+    def replicas(self) -> int:
+        """The replicas last asked for; before any decision, those that are ready."""
+        return self.memory.targets.replicas if self.memory.targets else (self.ready or 0)
+
+    @property
+    def batch(self) -> int | None:
+        """The batch size last published; before any decision, the one to start with. None: the engine's own."""
+        return self.memory.targets.batch if self.memory.targets else self.start_batch
+
+    @property
+    def start_batch(self) -> int | None:
+        """The first batch published: the declared one; else what the strategy starts from, ``adaptive`` the engine's
+        cap where it is known, ``stepwise`` eight.
+        """
+        batch = self.policy.batch
+        if batch.start is not None:
+            return batch.start
+        if self.policy.strategy == "stepwise":
+            return max(batch.min, min(STEPWISE_START, batch.max or STEPWISE_START))
+        applied = known_value(self.signals.applied_batch)
+        return batch.max or (None if applied is None else max(batch.min, int(applied)))
+
+    def breached(self, *bounds: str) -> bool:
+        """Whether any of the named objective bounds is breached for certain."""
+        return any(self.verdicts.get(bound) == "breached" for bound in bounds)
+
+
+def situate(policy: Policy, memory: Memory, signals: Signals, now: Now) -> Situation:
+    """Derive the situation. Pure; the only place where "no replica to ask" is told apart from "no answer"."""
+    elapsed = 0.0 if memory.tick_mono is None else max(0.0, now.mono - memory.tick_mono)
+    signals = _without_absent_engine(memory, signals)
+    ready_known = known_value(signals.ready_replicas)
+    ready = 0 if isinstance(signals.ready_replicas, NotApplicable) else _whole(ready_known)
+    capacity = estimate_capacity(policy, memory, signals)
+    flow = flow_need(signals, capacity, policy.replicas.drain_seconds)
+    return Situation(
+        policy=policy,
+        memory=memory,
+        signals=signals,
+        now=now,
+        elapsed_seconds=elapsed,
+        floor=policy.floor(now.utc),
+        ceiling=policy.replicas.max,
+        ready=ready,
+        lost=tuple(name for name in JUDGED_BY if not _satisfied(getattr(signals, name))),
+        may_lower=all(_satisfied(getattr(signals, name)) for name in DOWN_NEEDS),
+        capacity=capacity,
+        flow=flow,
+        utilisation=_utilisation(signals, ready, flow),
+        verdicts=judge_objectives(policy, signals),
+    )
+
+
+def judge_objectives(policy: Policy, signals: Signals) -> dict[str, Verdict]:
+    """Each declared bound (``ttft``, ``ttft_critical``, ...) against its P95; only a known latency can be judged."""
+    verdicts: dict[str, Verdict] = {}
+    for name in ("ttft", "tpot", "e2e"):
+        latency = known_value(getattr(signals, f"{name}_seconds"))
+        for bound, suffix in ((name, "_seconds"), (f"{name}_critical", "_critical_seconds")):
+            objective = getattr(policy.objectives, name + suffix)
+            if objective is not None:
+                verdicts[bound] = (
+                    "undecided" if latency is None else latency.against(objective, policy.objectives.minimum_samples)
+                )
+    return verdicts
+
+
+def _satisfied(signal: object) -> bool:
+    return isinstance(signal, Known | NotApplicable)
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None else math.floor(value)
+
+
+def _utilisation(signals: Signals, ready: int | None, flow: FlowNeed) -> float | None:
+    """Load over capacity within objectives: the flow law's need over the ready replicas; None where it cannot be told.
+
+    Demand with no replica to take it is over capacity however little it is.
+    """
+    if ready is None or not _satisfied(signals.running):
+        return None
+    if ready == 0:
+        demand = at_least(signals.pending) + at_least(signals.wake_demand)
+        return math.inf if demand > 0 else None
+    return flow.replicas / ready
+
+
+def _without_absent_engine(memory: Memory, signals: Signals) -> Signals:
+    """Where we ourselves asked for zero, or wait for a woken replica to load, an engine that does not answer is not a
+    lost signal: there is nothing to measure. Anything it *does* say still counts.
+    """
+    at_zero = memory.targets is not None and not memory.targets.active
+    if not (at_zero or memory.loading_seconds is not None):
+        return signals
+    absent = NotApplicable("asked for zero replicas" if at_zero else "the woken replica is still loading")
+    missing: dict[str, Any] = {
+        name: absent
+        for name in CATALOG
+        if name not in WAKE_SOURCES and isinstance(getattr(signals, name), Stale | Unknown)
+    }
+    return replace(signals, **missing)
+
+
+def proves_quiet(situation: Situation) -> bool:
+    """Whether this tick's signals *prove* that nobody wants the workload: every demand known to be zero, no counter
+    moved, every replica heard, none stalled (a stalled replica's silence proves nothing).
+    """
+    signals = situation.signals
+    arrivals = signals.arrivals_per_second
+    if not isinstance(signals.arrivals_last_per_second, Unknown):
+        arrivals = signals.arrivals_last_per_second
+    demands = (arrivals, signals.running, signals.waiting, signals.pending, signals.wake_demand)
+    stalled = known_value(signals.stalled_replicas) or 0.0
+    return (
+        all(is_zero(demand) for demand in demands)
+        and _satisfied(signals.ready_replicas)
+        and not signals.counters_moved
+        and stalled == 0
+    )
+
+
+def wants_service(situation: Situation) -> bool:
+    """Whether anything is certainly wanted now: a request somewhere, or a counter that moved since the last tick."""
+    signals = situation.signals
+    return signals.counters_moved or any(
+        at_least(demand) > 0
+        for demand in (
+            signals.arrivals_last_per_second,
+            signals.running,
+            signals.waiting,
+            signals.pending,
+            signals.wake_demand,
+        )
+    )

@@ -1,0 +1,1 @@
+"""Proof before production: engines that can be had without a GPU."""

@@ -1,0 +1,266 @@
+"""A continuous-batching engine as a pure model: no clock, no I/O, no randomness. Time is the model's own, in seconds.
+
+One step of the engine runs every decoding sequence by one token and prefills prompts with what is left of the token
+budget; :mod:`scaler.lab.hardware` says how long that takes. What happens around the step follows vLLM's V1 scheduler:
+first come, first served; at most ``max_num_seqs`` run; long prompts are prefilled in chunks; when the KV cache is full
+the sequence admitted last is preempted, goes back to the head of the queue and later computes its tokens again.
+Simplified: KV is counted in tokens, not in blocks, a prompt is admitted only when all of it fits, and there is no
+prefix cache.
+
+A step costs O(1), whatever the batch: of a sequence that only decodes, the step at which it finishes is known.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from dataclasses import dataclass, field
+
+from scaler.lab.hardware import Hardware
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    """One request and what became of it. Times are model seconds, None until they happen.
+
+    ``admitted_at`` is the first admission, as vLLM's queue time counts; a preempted sequence keeps it.
+    """
+
+    prompt_tokens: int
+    output_tokens: int
+    arrived_at: float
+    admitted_at: float | None = None
+    first_token_at: float | None = None
+    last_token_at: float | None = None
+    finished_at: float | None = None
+    preemptions: int = 0
+    # Progress, kept by the engine. While it decodes, the tokens generated are counted from `decoding_since`.
+    generated: int = 0
+    prefill_left: int = 0
+    decoding_since: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one completed step did. ``intervals`` are (seconds since the sequence's previous token, how many such)."""
+
+    ended_at: float
+    seconds: float
+    prefill_tokens: int
+    intervals: tuple[tuple[float, int], ...]
+    started: tuple[Sequence, ...]
+    finished: tuple[Sequence, ...]
+    preempted: int
+
+    @property
+    def generated_tokens(self) -> int:
+        """Tokens this step brought: first ones and following ones."""
+        return len(self.started) + sum(count for _, count in self.intervals)
+
+
+@dataclass(slots=True)
+class _Plan:
+    """A step under way: what was scheduled at its start, to be booked at its end."""
+
+    ends_at: float
+    seconds: float
+    decoding: int
+    chunks: list[tuple[Sequence, int]]
+    preempted: int
+
+
+@dataclass(slots=True)
+class Engine:
+    """One replica. Feed it with :meth:`submit`, move it with :meth:`step` or :meth:`advance`; read it at any time.
+
+    The same submissions give the same steps, however finely :meth:`advance` is sliced: a step once begun is kept until
+    its end. ``now`` is the end of the last step, or the time an idle engine was advanced to.
+    """
+
+    hardware: Hardware
+    max_num_seqs: int
+    max_num_batched_tokens: int = 8192
+    now: float = 0.0
+    waiting: deque[Sequence] = field(default_factory=deque)
+    kv_used_tokens: int = 0
+    steps: int = 0
+    _prefilling: deque[Sequence] = field(default_factory=deque)
+    _decoding: dict[int, Sequence] = field(default_factory=dict)
+    _finishes: list[tuple[int, int, Sequence]] = field(default_factory=list)
+    _entries: int = 0
+    _plan: _Plan | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_num_seqs < 1 or self.max_num_batched_tokens < self.max_num_seqs:
+            raise ValueError(
+                f"max_num_seqs ({self.max_num_seqs}) must be at least 1 and at most max_num_batched_tokens "
+                f"({self.max_num_batched_tokens}): each running sequence takes one token of every step"
+            )
+
+    @property
+    def running(self) -> int:
+        """Sequences in the batch, prefilling or decoding."""
+        return len(self._prefilling) + len(self._decoding)
+
+    @property
+    def kv_use_ratio(self) -> float:
+        """Share of the KV cache in use, 0..1."""
+        return self.kv_used_tokens / self.hardware.kv_tokens
+
+    @property
+    def idle(self) -> bool:
+        """Whether there is nothing to do."""
+        return not self.running and not self.waiting
+
+    def generated(self, sequence: Sequence) -> int:
+        """Output tokens the sequence has so far."""
+        since = sequence.decoding_since
+        return sequence.generated + (0 if since is None else self.steps - since)
+
+    def submit(self, prompt_tokens: int, output_tokens: int, arrived_at: float) -> Sequence:
+        """Queue one request. Advance the engine to ``arrived_at`` first.
+
+        Raises ``ValueError`` for a request that has no tokens, can never fit into the KV cache, or arrives in the past.
+        """
+        if prompt_tokens < 1 or output_tokens < 1:
+            raise ValueError(f"a request needs tokens; got prompt {prompt_tokens}, output {output_tokens}")
+        if prompt_tokens + output_tokens > self.hardware.kv_tokens:
+            raise ValueError(
+                f"prompt ({prompt_tokens}) and output ({output_tokens}) exceed the KV cache "
+                f"({self.hardware.kv_tokens} tokens)"
+            )
+        if arrived_at < self.now:
+            raise ValueError(f"arrived_at ({arrived_at:g}) lies before the engine's time ({self.now:g})")
+        if self._plan is None:
+            self.now = arrived_at
+        sequence = Sequence(prompt_tokens, output_tokens, arrived_at, prefill_left=prompt_tokens)
+        self.waiting.append(sequence)
+        return sequence
+
+    def advance(self, until: float) -> list[Step]:
+        """Complete every step that ends by ``until``; the next one may then be under way."""
+        done = []
+        while (plan := self._begun()) is not None and plan.ends_at <= until:
+            done.append(self._complete(plan))
+        if self._plan is None:
+            self.now = max(self.now, until)
+        return done
+
+    def step(self) -> Step | None:
+        """Complete the next step, however long it takes; None when there is nothing to do."""
+        plan = self._begun()
+        return None if plan is None else self._complete(plan)
+
+    def _begun(self) -> _Plan | None:
+        """The step under way, begun now if there is work; None when idle."""
+        if self._plan is None and not self.idle:
+            preempted = self._make_room()
+            chunks = self._scheduled_prefill(admit=preempted == 0)
+            tokens = sum(chunk for _, chunk in chunks)
+            seconds = self.hardware.cost.seconds(self.running, self.kv_used_tokens, tokens)
+            self._plan = _Plan(self.now + seconds, seconds, len(self._decoding), chunks, preempted)
+        return self._plan
+
+    def _make_room(self) -> int:
+        """Preempt from the last admitted until every decoding sequence can take one more token; how many it took.
+
+        Whoever still prefills was admitted after all who decode, so the last of the prefilling goes first. The oldest
+        sequence always fits alone (``submit`` saw to it), so somebody always makes progress.
+        """
+        preempted = 0
+        while self.kv_used_tokens + len(self._decoding) > self.hardware.kv_tokens:
+            if self._prefilling:
+                victim = self._prefilling.pop()
+                held = victim.prompt_tokens + victim.generated - victim.prefill_left
+            else:
+                _, victim = self._decoding.popitem()
+                victim.generated, victim.decoding_since = self.generated(victim), None
+                victim.last_token_at = self.now
+                # The newest token has no KV yet: it is computed when it is fed in for the next one.
+                held = victim.prompt_tokens + victim.generated - 1
+            self.kv_used_tokens -= held
+            victim.prefill_left = victim.prompt_tokens + victim.generated
+            victim.preemptions += 1
+            preempted += 1
+            self.waiting.appendleft(victim)
+        return preempted
+
+    def _scheduled_prefill(self, *, admit: bool) -> list[tuple[Sequence, int]]:
+        """Prompts' chunks for this step: those begun before, then new admissions, as the token budget allows."""
+        budget = self.max_num_batched_tokens - len(self._decoding)
+        promised = sum(sequence.prefill_left for sequence in self._prefilling)
+        free = self.hardware.kv_tokens - self.kv_used_tokens - len(self._decoding)
+        chunks: list[tuple[Sequence, int]] = []
+        for sequence in self._prefilling:
+            chunks.append((sequence, min(sequence.prefill_left, budget, free)))
+            budget -= chunks[-1][1]
+            free -= chunks[-1][1]
+            promised -= chunks[-1][1]
+        while admit and self.waiting and budget > 0 and self.running < self.max_num_seqs:
+            sequence = self.waiting[0]
+            if sequence.prefill_left + promised > free:
+                break  # first come, first served: nobody overtakes
+            self._prefilling.append(self.waiting.popleft())
+            if sequence.admitted_at is None:
+                sequence.admitted_at = self.now
+            chunk = min(sequence.prefill_left, budget)
+            chunks.append((sequence, chunk))
+            budget -= chunk
+            free -= chunk
+            promised += sequence.prefill_left - chunk
+        return [(sequence, chunk) for sequence, chunk in chunks if chunk > 0]
+
+    def _complete(self, plan: _Plan) -> Step:
+        """Book the step under way: every scheduled token now exists."""
+        self._plan = None
+        self.now = plan.ends_at
+        self.steps += 1
+        prefill_tokens = sum(chunk for _, chunk in plan.chunks)
+        self.kv_used_tokens += plan.decoding + prefill_tokens
+        intervals = [(plan.seconds, plan.decoding)] if plan.decoding else []
+        finished = self._decoded_to_the_end()
+        started = []
+        for sequence, chunk in plan.chunks:
+            sequence.prefill_left -= chunk
+            if sequence.prefill_left:
+                continue
+            self._prefilling.remove(sequence)
+            sequence.generated += 1
+            if sequence.first_token_at is None:
+                sequence.first_token_at = self.now
+                started.append(sequence)
+            else:  # preempted in between: its next token kept the reader waiting all that time
+                assert sequence.last_token_at is not None
+                intervals.append((self.now - sequence.last_token_at, 1))
+            sequence.last_token_at = self.now
+            if sequence.generated == sequence.output_tokens:
+                finished.append(self._finish(sequence))
+            else:
+                self._start_decoding(sequence)
+        return Step(
+            self.now, plan.seconds, prefill_tokens, tuple(intervals), tuple(started), tuple(finished), plan.preempted
+        )
+
+    def _start_decoding(self, sequence: Sequence) -> None:
+        """From the next step on it gets one token per step, and so its last step is known already."""
+        sequence.decoding_since = self.steps
+        last_step = self.steps + sequence.output_tokens - sequence.generated
+        self._entries += 1
+        self._decoding[self._entries] = sequence
+        heapq.heappush(self._finishes, (last_step, self._entries, sequence))
+
+    def _decoded_to_the_end(self) -> list[Sequence]:
+        """The decoding sequences whose last token came with this step."""
+        finished = []
+        while self._finishes and self._finishes[0][0] <= self.steps:
+            _, entry, sequence = heapq.heappop(self._finishes)
+            # An entry outlives a preemption; one that decodes again does so under a new entry.
+            if self._decoding.pop(entry, None) is not None:
+                sequence.generated, sequence.decoding_since = sequence.output_tokens, None
+                finished.append(self._finish(sequence))
+        return finished
+
+    def _finish(self, sequence: Sequence) -> Sequence:
+        sequence.finished_at = sequence.last_token_at = self.now
+        self.kv_used_tokens -= sequence.prompt_tokens + sequence.output_tokens - 1
+        return sequence

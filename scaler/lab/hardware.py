@@ -1,0 +1,46 @@
+"""How long one step of a continuous-batching engine takes, as a formula with constants fitted to measurements::
+
+    step_ms = a + b · sequences + c · context tokens + d · prefill tokens
+
+``a`` is reading the weights, ``b`` the work per sequence, ``c`` reading the KV cache, ``d`` the prompts' compute.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class StepCost:
+    """The four constants of the step time, milliseconds."""
+
+    base_ms: float
+    per_sequence_ms: float
+    per_context_token_ms: float
+    per_prefill_token_ms: float
+
+    def seconds(self, sequences: int, context_tokens: int, prefill_tokens: int) -> float:
+        """How long one step takes with so much work in it."""
+        milliseconds = (
+            self.base_ms
+            + self.per_sequence_ms * sequences
+            + self.per_context_token_ms * context_tokens
+            + self.per_prefill_token_ms * prefill_tokens
+        )
+        return milliseconds / 1000.0
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """A model on its accelerators: how long a step takes and how many tokens the KV cache holds."""
+
+    cost: StepCost
+    kv_tokens: int
+
+
+#: Fits to the TTFT and TPOT measurements that NVIDIA's aiconfigurator publishes (aiconfigurator-core 0.12.0,
+#: ``systems/silicon_sample.csv``).
+HARDWARE = {
+    "llama-3.1-8b-h100": Hardware(StepCost(6.42, 0.0, 0.0000499, 0.0196), 458_000),
+    "llama-3.1-70b-fp8-4xh100": Hardware(StepCost(11.0, 0.055, 0.0000279, 0.0446), 484_000),
+}

@@ -1,0 +1,1 @@
+"""What the operator declares: the policy model, the YAML file, and ScaledObject metadata."""

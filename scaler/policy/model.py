@@ -1,0 +1,313 @@
+"""The policy of one workload: every knob an operator may turn, with its unit, range, default and meaning.
+
+A policy is layered (built-in defaults < engine defaults < file ``defaults:`` < named policy < workload < ScaledObject
+metadata) by :mod:`scaler.policy.layers`; this module only says what a complete policy is. Models are frozen: a policy
+is a value, and ``decide`` reads it as one.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from itertools import pairwise
+from typing import Annotated, Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import Field, PositiveFloat, PositiveInt, field_validator, model_validator
+
+from scaler.policy.group import BatchSize, Group, PositiveSeconds, Ratio, Replicas, Seconds, SomeReplicas
+from scaler.policy.windows import Warm
+
+#: A low mark at or above this share of its high mark is no hysteresis: one step would flap between the two.
+LOW_TO_HIGH = 0.9
+
+
+def _is_http(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and not any(map(str.isspace, url))
+    except ValueError:
+        return False
+
+
+class Scrape(Group):
+    """Reading the engines' own ``/metrics``, the embedded source."""
+
+    urls: tuple[str, ...] = ()
+    """The ``/metrics`` URL of every replica."""
+    timeout_seconds: Annotated[float, Field(gt=0.0, le=60.0)] = 3.0
+    """Limit for connecting, waiting and reading one endpoint, all together."""
+    model_name: str | None = None
+    """Read only series of this served model; needed where one endpoint serves several."""
+    empty_means: Literal["unknown", "zero"] = "unknown"
+    """What no answer at all means. ``zero`` lets silence scale this workload down: choose it knowingly."""
+
+    @field_validator("urls")
+    @classmethod
+    def _http_urls(cls, urls: tuple[str, ...]) -> tuple[str, ...]:
+        for url in urls:
+            if not _is_http(url):
+                raise ValueError(f"{url!r} is not a URL; write for example http://vllm:8000/metrics")
+        if len(set(urls)) != len(urls):
+            raise ValueError("the same URL stands here twice; each replica's URL is wanted once")
+        return urls
+
+
+class Push(Group):
+    """Demand told to us by a gateway: ``POST /v1/workloads/{ns}/{name}/demand`` and ``/wake``."""
+
+    enabled: bool = False
+    """Whether something will call us when requests arrive at zero replicas. Without it the floor is 1."""
+    report_every_seconds: PositiveSeconds | None = None
+    """A gateway that promises to report this often: silence longer than twice this is unknown, not zero. Unset: the
+    gateway calls only when there is demand, and silence means none."""
+    demand_ttl_seconds: PositiveSeconds = 60.0
+    """How long one report of demand counts."""
+
+
+class Objectives(Group):
+    """What is promised, each as P95 over the window: a warning bound, and a critical bound that protects and pages."""
+
+    ttft_seconds: PositiveSeconds | None = None
+    """Time to first token, P95."""
+    ttft_critical_seconds: PositiveSeconds | None = None
+    """Time to first token, P95: the bound that pages."""
+    tpot_seconds: PositiveSeconds | None = None
+    """Time per output token, P95."""
+    tpot_critical_seconds: PositiveSeconds | None = None
+    """Time per output token, P95: the bound that pages."""
+    e2e_seconds: PositiveSeconds | None = None
+    """Whole request, P95. For language models leave it unset: it grows with the answer's length, not with load."""
+    e2e_critical_seconds: PositiveSeconds | None = None
+    """Whole request, P95: the bound that pages."""
+    minimum_samples: PositiveInt = 20
+    """Fewer requests than this in the window make no P95."""
+
+    @model_validator(mode="after")
+    def _critical_is_worse(self) -> Self:
+        for name in ("ttft", "tpot", "e2e"):
+            warning, critical = getattr(self, f"{name}_seconds"), getattr(self, f"{name}_critical_seconds")
+            if warning is not None and critical is not None and critical < warning:
+                raise ValueError(
+                    f"{name}_critical_seconds ({critical:g}) is below {name}_seconds ({warning:g}); "
+                    "the critical bound must be the worse one"
+                )
+        return self
+
+
+class ReplicaRange(Group):
+    """How many replicas there may be, and how fast the count may move."""
+
+    min: Replicas = 0
+    """Never fewer, at any hour. 0 allows scale to zero."""
+    max: SomeReplicas | None = None
+    """Never more. Declare it equal to the ScaledObject's maxReplicaCount: KEDA does not tell us."""
+    activation: SomeReplicas = 1
+    """How many to start with when woken from zero."""
+    cold_start_seconds: PositiveSeconds = 120.0
+    """P95 of the time from asking for a replica to its first token."""
+    load_timeout_seconds: PositiveSeconds = 900.0
+    """How long a woken replica may take to load before it is called failed."""
+    drain_seconds: PositiveSeconds = 60.0
+    """In how long a backlog should be worked off: replicas are bought for it."""
+    down_window_seconds: Seconds = 300.0
+    """Replicas go down only to the highest need of this long."""
+    down_step_seconds: Seconds = 120.0
+    """At most half of the replicas are given up per this long."""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.max is not None and self.max < self.min:
+            raise ValueError(f"max ({self.max}) is below min ({self.min})")
+        return self
+
+
+class Capacity(Group):
+    """What one replica serves within its objectives, where the operator knows it."""
+
+    requests_per_second: PositiveFloat | None = None
+    """μ*, requests per second of one replica."""
+    sequences: PositiveFloat | None = None
+    """L*, sequences at once in one replica."""
+
+
+class Batch(Group):
+    """The batch each replica should run: its range and how it may move."""
+
+    min: BatchSize = 2
+    """Never smaller."""
+    max: BatchSize | None = None
+    """Never larger: the engine's own cap (vLLM: ``--max-num-seqs``), which no metric tells."""
+    start: BatchSize | None = None
+    """The first value published. Unset: the engine's cap for ``adaptive``, 8 for ``stepwise``."""
+    cooldown_seconds: Seconds = 60.0
+    """Between two ordinary changes. Never delays protection or a jump."""
+    settle_seconds: Seconds = 15.0
+    """After a protective shrink, how long to watch its effect before the next one."""
+    up_factor: Annotated[float, Field(gt=1.0, le=16.0)] = 2.0
+    """One step up multiplies by this."""
+    down_factor: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.5
+    """One step down multiplies by this."""
+    token_budget: PositiveInt | None = None
+    """The engine's tokens per step (vLLM: ``--max-num-batched-tokens``), if it may be changed."""
+    token_budget_min: PositiveInt = 256
+    """The token budget is never cut below this."""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.max is not None and self.max < self.min:
+            raise ValueError(f"max ({self.max}) is below min ({self.min})")
+        if self.start is not None and not self.min <= self.start <= (self.max or self.start):
+            raise ValueError(f"start ({self.start}) must lie in min..max ({self.min}..{self.max})")
+        if self.token_budget is not None and self.token_budget < self.token_budget_min:
+            raise ValueError(f"token_budget ({self.token_budget}) is below token_budget_min ({self.token_budget_min})")
+        return self
+
+
+class LoadThresholds(Group):
+    """Where the load states begin and end."""
+
+    high_requests_per_second: PositiveFloat | None = None
+    """Per ready replica. Unset: 50 for ``stepwise``; ``adaptive`` judges by utilisation."""
+    low_requests_per_second: PositiveFloat | None = None
+    """Per ready replica. Unset: 5 for ``stepwise``; ``adaptive`` judges by utilisation."""
+    high_utilisation: PositiveFloat = 1.0
+    """``high`` begins here (load over capacity within objectives)."""
+    high_leave_utilisation: PositiveFloat = 0.85
+    """``high`` ends below this."""
+    low_utilisation: PositiveFloat = 0.55
+    """``low`` begins below this, after ``low_dwell_seconds``."""
+    low_leave_utilisation: PositiveFloat = 0.65
+    """``low`` ends above this."""
+    low_dwell_seconds: Seconds = 120.0
+    """How long the load must be low before it is called low."""
+    gpu_busy_high_ratio: Ratio = 0.80
+    """With a growing queue, ``high``."""
+    gpu_busy_low_ratio: Ratio = 0.30
+    """A GPU busier than this is not ``low``, unless its SMs are idle."""
+    sm_active_low_ratio: Ratio = 0.40
+    """SM activity below this is room, whatever "busy" says."""
+
+    @model_validator(mode="after")
+    def _bands(self) -> Self:
+        low, low_leave = self.low_utilisation, self.low_leave_utilisation
+        high_leave, high = self.high_leave_utilisation, self.high_utilisation
+        if not low < low_leave <= high_leave < high:
+            raise ValueError(
+                "the bands must not touch: low_utilisation < low_leave_utilisation <= high_leave_utilisation < "
+                f"high_utilisation, got {low:g}, {low_leave:g}, {high_leave:g}, {high:g}"
+            )
+        for low_name, high_name in (
+            ("low_utilisation", "high_utilisation"),
+            ("low_requests_per_second", "high_requests_per_second"),
+            ("gpu_busy_low_ratio", "gpu_busy_high_ratio"),
+        ):
+            low_mark, high_mark = getattr(self, low_name), getattr(self, high_name)
+            if low_mark is not None and high_mark is not None and low_mark >= LOW_TO_HIGH * high_mark:
+                raise ValueError(
+                    f"{low_name} ({low_mark:g}) must be below {LOW_TO_HIGH:g} × {high_name} ({high_mark:g}), "
+                    "or the state flaps"
+                )
+        return self
+
+
+class MemoryGuard(Group):
+    """When memory is pressure: KV cache for engines that preallocate (vLLM, SGLang, TGI), free VRAM for the others."""
+
+    kv_emergency_ratio: Ratio = 0.95
+    """KV-cache use at or above this shrinks the batch at once."""
+    kv_growth_ratio: Ratio = 0.85
+    """KV-cache use at or above this forbids growth."""
+    gpu_free_emergency_ratio: Ratio = 0.10
+    """Free device memory below this shrinks the batch at once (engines that do not preallocate)."""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if not self.kv_growth_ratio < self.kv_emergency_ratio:
+            raise ValueError("kv_growth_ratio must be below kv_emergency_ratio: a shrink needs room to end")
+        return self
+
+
+class JumpRow(Group):
+    """One row of the jump table: at this arrival rate, this batch on this many replicas (absolute, not a delta)."""
+
+    rate_at_least: Annotated[float, Field(ge=0.0)]
+    """Requests per second of the whole workload."""
+    batch: BatchSize
+    """Batch size of each replica."""
+    replicas: SomeReplicas
+    """Replicas of the workload."""
+
+
+class Jump(Group):
+    """A rise so steep that cooldowns are skipped and a table is read."""
+
+    rows: tuple[JumpRow, ...] = ()
+    """The table; the highest row whose ``rate_at_least`` is reached counts."""
+    factor: Annotated[float, Field(gt=1.0)] = 2.0
+    """Arrivals at least this many times the expected ones."""
+    minimum_excess_requests: PositiveFloat = 5.0
+    """And at least this many requests more than expected within the time looked at: at low rates ratios are noise."""
+    hold_seconds: Seconds = 120.0
+    """How long the jump's peak is held."""
+
+    @field_validator("rows")
+    @classmethod
+    def _distinct(cls, rows: tuple[JumpRow, ...]) -> tuple[JumpRow, ...]:
+        ordered = sorted(rows, key=lambda row: row.rate_at_least)
+        for lower, upper in pairwise(ordered):
+            if lower.rate_at_least == upper.rate_at_least:
+                raise ValueError(f"two rows with rate_at_least {upper.rate_at_least:g}; keep one")
+            if upper.replicas < lower.replicas:
+                raise ValueError(
+                    f"the row rate_at_least {upper.rate_at_least:g} has fewer replicas ({upper.replicas}) than the "
+                    f"row rate_at_least {lower.rate_at_least:g} ({lower.replicas})"
+                )
+        return tuple(ordered)
+
+
+class Idle(Group):
+    """When a workload without traffic is taken to zero."""
+
+    timeout_seconds: PositiveSeconds = 1800.0
+    """Proven idleness this long ends in zero replicas."""
+
+
+Strategy = Literal["adaptive", "stepwise"]
+Engine = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")]
+
+
+class Policy(Group):
+    """The whole policy of one workload."""
+
+    engine: Engine = "vllm"
+    """The engine preset (``scaler/signals/engines``)."""
+    strategy: Strategy = "adaptive"
+    """``adaptive``: attribute, then act. ``stepwise``: threshold and factor, the reference."""
+    window_seconds: Annotated[float, Field(ge=10.0, le=3600.0)] = 60.0
+    """Over how long rates and percentiles are measured."""
+    hold_seconds: Seconds = 120.0
+    """How long the last answer is held when signals are lost; after it KEDA is answered UNAVAILABLE."""
+    stalled_after_seconds: PositiveSeconds = 120.0
+    """Work without any progress this long: the replica is stalled."""
+    scrape: Scrape = Scrape()
+    push: Push = Push()
+    objectives: Objectives = Objectives()
+    replicas: ReplicaRange = ReplicaRange()
+    capacity: Capacity = Capacity()
+    batch: Batch = Batch()
+    load: LoadThresholds = LoadThresholds()
+    memory: MemoryGuard = MemoryGuard()
+    jump: Jump = Jump()
+    idle: Idle = Idle()
+    warm: Warm = Warm()
+
+    @property
+    def can_wake(self) -> bool:
+        """Whether anything can tell us of demand while there is no replica."""
+        return self.push.enabled
+
+    def floor(self, utc: datetime) -> int:
+        """The fewest replicas allowed at ``utc``. Without a wake source never 0: zero would be for ever."""
+        open_windows = (window.replicas for window in self.warm.windows if window.contains(utc))
+        floor = max(self.replicas.min, self.warm.floor, 0 if self.can_wake else 1, *open_windows, 0)
+        return floor if self.replicas.max is None else min(floor, self.replicas.max)

@@ -1,0 +1,74 @@
+"""What a valid policy still leaves unsaid, told to its operator: each text says what follows and what to declare."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from scaler.policy.keys import Path
+from scaler.policy.model import Policy
+
+
+def warnings_of(policy: Policy, hidden: Collection[Path] = ()) -> tuple[str, ...]:
+    """Every warning about one workload's policy. Values at ``hidden`` paths are not shown: they may be secrets."""
+
+    def said(path: Path, value: float) -> str:
+        return "withheld" if path in hidden else f"{value:.12g}"
+
+    texts = [*_source(policy), *_wake(policy), *_ceiling_undeclared(policy), *_cap_undeclared(policy)]
+    for path, wanted, limit_path, limit in _unreachable(policy):
+        code = "target_unreachable: " if path == ("capacity", "sequences") else ""
+        texts.append(
+            f"{code}{'.'.join(map(str, path))} ({said(path, wanted)}) is above {'.'.join(map(str, limit_path))} "
+            f"({said(limit_path, limit)}) and is never reached; lower the one or raise the other"
+        )
+    return tuple(texts)
+
+
+def _source(policy: Policy) -> Iterator[str]:
+    if not policy.scrape.urls:
+        yield "no source: scrape.urls is empty, so nothing is measured; list the /metrics URL of every replica there"
+
+
+def _wake(policy: Policy) -> Iterator[str]:
+    if not policy.can_wake and max(policy.replicas.min, policy.warm.floor) == 0:
+        yield (
+            "nothing can wake this workload from zero: no wake source is declared, so its floor is 1; enable push "
+            "(push.enabled: true) where a gateway can report demand, or declare replicas.min: 1"
+        )
+
+
+def _ceiling_undeclared(policy: Policy) -> Iterator[str]:
+    if policy.replicas.max is None:
+        yield (
+            "replicas.max is not declared, so there is no ceiling; declare replicas.max equal to the ScaledObject's "
+            "maxReplicaCount"
+        )
+
+
+def _cap_undeclared(policy: Policy) -> Iterator[str]:
+    if policy.batch.max is None and policy.strategy == "adaptive":
+        yield (
+            "batch.max is not declared: the engine's cap is told by no metric; declare batch.max "
+            "(vLLM: the value of --max-num-seqs)"
+        )
+
+
+def _unreachable(policy: Policy) -> Iterator[tuple[Path, float, Path, float]]:
+    """(path, value, limit's path, limit) of every value above the limit that cuts it."""
+    windows, rows = policy.warm.windows, policy.jump.rows
+    wanted: list[tuple[Path, float | None, Path, float | None]] = [
+        (("warm", "floor"), policy.warm.floor, ("replicas", "max"), policy.replicas.max),
+        (
+            ("warm", "windows"),
+            max((at.replicas for at in windows), default=None),
+            ("replicas", "max"),
+            policy.replicas.max,
+        ),
+        (("replicas", "activation"), policy.replicas.activation, ("replicas", "max"), policy.replicas.max),
+        (("jump", "rows"), max((at.replicas for at in rows), default=None), ("replicas", "max"), policy.replicas.max),
+        (("jump", "rows"), max((at.batch for at in rows), default=None), ("batch", "max"), policy.batch.max),
+        (("capacity", "sequences"), policy.capacity.sequences, ("batch", "max"), policy.batch.max),
+    ]
+    for path, value, limit_path, limit in wanted:
+        if value is not None and limit is not None and value > limit:
+            yield path, value, limit_path, limit

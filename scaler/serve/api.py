@@ -1,0 +1,213 @@
+"""``/v1``: workloads, their targets and adjustments for readers, demand and wakes from gateways."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import math
+from itertools import islice
+from typing import Any
+
+from aiohttp import web
+
+from scaler import __version__
+from scaler.serve.demand_body import DemandBodyError, parse_demand
+from scaler.serve.inbox import TooManySourcesError
+from scaler.serve.published import PublishedWorkload, PublishedWorkloads
+from scaler.serve.render import Document, adjustment, instant, target_document, workload_detail, workload_summary
+from scaler.serve.snapshot import Snapshot
+
+#: Longest that a request for a target may wait for the next one, seconds: below the idle limits of common proxies.
+WAIT_SECONDS = 60.0
+#: Log lines told when a request names no ``limit``, and the most it may name.
+DECISIONS_TOLD, DECISIONS_MOST = 50, 1000
+#: Names told to someone who asks for a workload that is not there.
+NAMES_TOLD = 20
+#: A body is a few bytes; a caller that takes longer than this to send it is not sending it.
+BODY_SECONDS = 10.0
+#: Until when the target may be used. A header, so that ``304 Not Modified`` renews it too.
+VALID_UNTIL = "Loadtide-Valid-Until"
+
+
+class ApiError(Exception):
+    """A request that is answered with ``status`` and ``{"error": text, ...}``."""
+
+    def __init__(self, status: int, text: str, headers: dict[str, str] | None = None, **more: Any) -> None:
+        super().__init__(text)
+        self.status = status
+        self.document = {"error": text, **more}
+        self.headers = headers or {}
+
+
+class Api:
+    """The handlers over ``workloads``. ``token``: what gateways must show, None where none is configured.
+
+    Once ``stopping`` is set, requests that wait are answered at once.
+    """
+
+    def __init__(self, workloads: PublishedWorkloads, token: str | None, stopping: asyncio.Event) -> None:
+        self._workloads = workloads
+        self._token = token
+        self._stopping = stopping
+
+    def routes(self) -> list[web.RouteDef]:
+        """Every route of ``/v1``."""
+        one = "/v1/workloads/{namespace}/{name}"
+        return [
+            web.get("/v1/workloads", self.list_workloads),
+            web.get(one, self.show_workload),
+            web.get(f"{one}/target", self.show_target),
+            web.get(f"{one}/decisions", self.list_decisions),
+            web.post(f"{one}/demand", self.take_demand),
+            web.post(f"{one}/wake", self.take_wake),
+        ]
+
+    async def list_workloads(self, _request: web.Request) -> web.Response:
+        """Every workload at a glance, by name."""
+        known = (self._workloads.get(name) for name in sorted(self._workloads.names()))
+        mono = self._workloads.mono()
+        document: Document = {
+            "version": __version__,
+            "now": instant(self._workloads.utc()),
+            "workloads": [
+                workload_summary(workload, mono, current=self._is_current(workload.snapshot))
+                for workload in known
+                if workload is not None
+            ],
+        }
+        return web.json_response(document)
+
+    async def show_workload(self, request: web.Request) -> web.Response:
+        """One workload whole: signals, state, decision, reasons, sources."""
+        workload = self._named(request)
+        current = self._is_current(workload.snapshot)
+        return web.json_response(workload_detail(workload, self._workloads.mono(), current=current))
+
+    async def list_decisions(self, request: web.Request) -> web.Response:
+        """The adjustment log, newest first."""
+        workload = self._named(request)
+        limit = int(_number(request, "limit", DECISIONS_TOLD, least=1.0, most=DECISIONS_MOST))
+        newest = islice(reversed(workload.adjustments), limit)
+        return web.json_response({"workload": workload.name, "decisions": [adjustment(entry) for entry in newest]})
+
+    async def show_target(self, request: web.Request) -> web.Response:
+        """What the engine consumes. With ``If-None-Match`` of the target it has: 304, after waiting up to ``wait``
+        seconds for another; ``Loadtide-Valid-Until`` renews the target on 304 too.
+        """
+        wait = min(_number(request, "wait", 0.0, least=0.0, most=math.inf), WAIT_SECONDS)
+        known = {tag.strip().removeprefix("W/") for tag in request.headers.get("If-None-Match", "").split(",")}
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + wait
+        while True:
+            workload = self._named(request)
+            version, snapshot = workload.version, workload.snapshot
+            if snapshot is not None and target_tag(snapshot) not in known:
+                return web.json_response(target_document(snapshot), headers=_target_headers(snapshot))
+            left = deadline - loop.time()
+            if left <= 0 or self._stopping.is_set():
+                break
+            await self._next_tick(workload, version, left)
+        if snapshot is None:
+            raise ApiError(
+                503, f"{workload.name} has no target yet: its first tick is being made", {"Retry-After": "1"}
+            )
+        return web.Response(status=304, headers=_target_headers(snapshot))
+
+    async def take_demand(self, request: web.Request) -> web.Response:
+        """A gateway's report of requests it holds or refused; the workload is evaluated at once."""
+        workload = self._pushable(request)
+        try:
+            report = parse_demand(await _body(request))
+        except DemandBodyError as error:
+            raise ApiError(400, str(error)) from None
+        try:
+            workload.inbox.report(
+                pending=report.pending, arrivals_per_second=report.arrivals_per_second, source=report.source
+            )
+        except TooManySourcesError as error:
+            raise ApiError(429, str(error)) from None
+        return self._accepted(workload)
+
+    async def take_wake(self, request: web.Request) -> web.Response:
+        """Somebody wants the workload. A body is read and ignored: there is nothing to add to that."""
+        workload = self._pushable(request)
+        await _body(request)
+        workload.inbox.wake()
+        return self._accepted(workload)
+
+    def _accepted(self, workload: PublishedWorkload) -> web.Response:
+        self._workloads.evaluate_soon(workload)
+        return web.json_response({"accepted": True}, status=202)
+
+    def _is_current(self, snapshot: Snapshot | None) -> bool:
+        return snapshot is not None and self._workloads.is_current(snapshot)
+
+    def _named(self, request: web.Request) -> PublishedWorkload:
+        name = f"{request.match_info['namespace']}/{request.match_info['name']}"
+        workload = self._workloads.get(name)
+        if workload is None:
+            known = sorted(self._workloads.names())
+            told = ", ".join(known[:NAMES_TOLD]) + (", ..." if len(known) > NAMES_TOLD else "")
+            text = f"no workload {name!r}; " + (f"known: {told}" if known else "none is known yet")
+            raise ApiError(404, text, known=known[:NAMES_TOLD])
+        return workload
+
+    def _pushable(self, request: web.Request) -> PublishedWorkload:
+        """The workload, for a caller who may push to it. The token is asked for first: without it nothing is told."""
+        if self._token is None:
+            raise ApiError(503, "pushing needs a token and none is configured: set --token-file or LOADTIDE_TOKEN")
+        scheme, _, given = request.headers.get("Authorization", "").partition(" ")
+        right = hmac.compare_digest(given.strip().encode(), self._token.encode())
+        if scheme.lower() != "bearer" or not right:
+            text = "a wrong token" if given else "no token; send the header Authorization: Bearer TOKEN"
+            raise ApiError(401, text, {"WWW-Authenticate": 'Bearer realm="loadtide"'})
+        workload = self._named(request)
+        if not workload.resolved.policy.push.enabled:
+            raise ApiError(409, f"{workload.name} takes no pushed demand; write push.enabled: true in its policy")
+        return workload
+
+    async def _next_tick(self, workload: PublishedWorkload, version: int, seconds: float) -> None:
+        """Return after the workload's next tick, at ``seconds``, or when the server stops, whichever is first."""
+        changed = asyncio.ensure_future(self._workloads.wait_change(workload, version, seconds))
+        stopping = asyncio.ensure_future(self._stopping.wait())
+        try:
+            await asyncio.wait((changed, stopping), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            changed.cancel()
+            stopping.cancel()
+
+
+def target_tag(snapshot: Snapshot) -> str:
+    """The entity tag of a target: its generation, and a digest, because a generation that starts anew after a restart
+    without stored memory may meet an engine that still holds another target of the same number.
+    """
+    targets = snapshot.decision.targets
+    what = f"{targets.batch} {targets.token_budget} {targets.admission.value}"
+    return f'"{snapshot.generation}-{hashlib.blake2s(what.encode(), digest_size=4).hexdigest()}"'
+
+
+def _target_headers(snapshot: Snapshot) -> dict[str, str]:
+    return {"ETag": target_tag(snapshot), VALID_UNTIL: instant(snapshot.valid_until)}
+
+
+def _number(request: web.Request, name: str, default: float, *, least: float, most: float) -> float:
+    text = request.query.get(name)
+    if text is None:
+        return default
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not least <= value <= most:
+        limits = f"{least:g} or more" if math.isinf(most) else f"{least:g} .. {most:g}"
+        raise ApiError(400, f"?{name}={text[:40]} is not a number in its range; write {limits}")
+    return value
+
+
+async def _body(request: web.Request) -> bytes:
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            return await request.read()
+    except TimeoutError:
+        raise ApiError(408, f"the body did not come within {BODY_SECONDS:g} s") from None

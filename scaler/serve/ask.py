@@ -1,0 +1,39 @@
+"""The other side of the API: asking a running scaler, for the command line."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import aiohttp
+
+#: Nobody waits longer than this at a prompt, seconds.
+PATIENCE_SECONDS = 10.0
+
+
+class ScalerUnreachable(Exception):  # noqa: N818 -- it says what is so
+    """The scaler could not be asked; the text names the URL and what to do."""
+
+
+async def fetch_workload(url: str, workload: str) -> dict[str, Any]:
+    """The ``/v1/workloads/{ns}/{name}`` document of ``workload`` (``namespace/name``) from the scaler at ``url``.
+
+    Raises :class:`ScalerUnreachable` in words for a person.
+    """
+    if workload.count("/") != 1 or not all(workload.split("/")):
+        raise ScalerUnreachable(f"{workload!r} is no workload; write the ScaledObject's namespace/name")
+    address = f"{url.rstrip('/')}/v1/workloads/{workload}"
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=PATIENCE_SECONDS)) as session,
+            session.get(address) as response,
+        ):
+            document = await response.json()
+            if response.status == 200:
+                return dict(document)
+            raise ScalerUnreachable(f"{address}: {document.get('error', f'HTTP {response.status}')}")
+    except (json.JSONDecodeError, aiohttp.ContentTypeError, AttributeError) as error:
+        raise ScalerUnreachable(f"{address}: no loadtide answers there; is --url right?") from error
+    except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+        what = str(error) or type(error).__name__
+        raise ScalerUnreachable(f"{address}: {what}. Is `loadtide serve` running there? See --url") from error

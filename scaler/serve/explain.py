@@ -1,0 +1,168 @@
+"""``loadtide explain``: a workload's document from the API, worded for a terminal, ending in what to do next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from scaler.control.model import Code, LoadState
+from scaler.serve.quantities import counted, duration, number, quantity
+
+Document = dict[str, Any]
+
+#: What a signal says that nothing was ever set to measure; naming it once is enough.
+NO_SOURCE = "no source gives this signal"
+
+#: How a word is coloured; the word itself says the same.
+_STYLES = {
+    "critical": "bold red",
+    "stalled": "bold red",
+    "high": "yellow",
+    "stale": "yellow",
+    "normal": "green",
+    "known": "green",
+    "low": "cyan",
+    "idle": "cyan",
+}
+
+#: What an operator can do about a code, where there is something to do.
+_ADVICE: dict[str, str] = {
+    Code.CEILING: "raise replicas.max and the ScaledObject's maxReplicaCount together, or accept longer waits",
+    Code.OBJECTIVE_UNREACHABLE: "loosen the objective: the answers take this long on an empty engine too",
+    Code.MEMORY_PRESSURE: "if this keeps coming back, lower batch.max or give the engine more KV cache",
+    Code.KV_ROOM: "more load needs more replicas, not a larger batch: KV cache is the limit here",
+    Code.LOAD_FAILED: "look at the pod's events: it did not become ready within replicas.load_timeout_seconds",
+    Code.WAKE_BACKOFF: "look at the pod's events: the last woken replica did not become ready",
+    Code.STALLED: "restart the stalled replica: it has work, makes no progress, and gets no new capacity from us",
+    Code.IDLE_UNPROVEN: "restore the missing signal, or the workload will never be taken to zero",
+    Code.SIGNAL_LOST: "restore the missing signal: replicas cannot go down without it",
+    Code.SIGNAL_LOST_TOO_LONG: "restore the missing signal: KEDA keeps the present count until then",
+    Code.UNATTRIBUTED: "declare a TTFT or TPOT objective: they tell queueing from slow steps",
+}
+
+
+def explain(document: Document) -> RenderableType:
+    """The document of ``GET /v1/workloads/{namespace}/{name}`` as a rich renderable, to be printed as it is."""
+    if document["decided_at"] is None:
+        return Group(_heading(document), *_listed("Warnings", document["warnings"]), *_next(document))
+    return Group(
+        _heading(document),
+        *_wants(document),
+        *_listed("Why", [reason["sentence"] for reason in document["reasons"]], "nothing moved, and nothing needs to"),
+        *_listed("Held back", [held["sentence"] for held in document["suppressed"]]),
+        *_signals(document["signals"]),
+        *_listed("Sources that fail", [_failure(source) for source in document["sources"] if not source["ok"]]),
+        *_listed("Warnings", [*document["warnings"], *document["signal_warnings"]]),
+        *_next(document),
+    )
+
+
+def _heading(document: Document) -> Text:
+    state = document["state"]
+    heading = Text.assemble((document["workload"], "bold"), " is ", (state, _STYLES.get(state, "bold")))
+    if document["state_seconds"] is not None:
+        heading.append(f" for {duration(document['state_seconds'])}")
+    heading.append(f": {document['state_words']}")
+    if document.get("cause_words"):
+        heading.append(f" ({document['cause_words']})")
+    return heading
+
+
+def _wants(document: Document) -> Iterator[Text]:
+    """The targets in a line each, and the objectives against their P95."""
+    replicas = document["replicas"]
+    line = f"{counted(replicas['desired'], 'replicas')} wanted"
+    if not document["available"]:
+        line = f"KEDA is told UNAVAILABLE and keeps its count ({line} last)"
+    elif not document["active"]:
+        line += " (inactive)"
+    ready = "readiness not known" if replicas["ready"] is None else f"{number(replicas['ready'])} ready"
+    bounds = f"floor {replicas['floor']}, ceiling {replicas['ceiling'] if replicas['ceiling'] is not None else 'none'}"
+    yield Text(f"  replicas   {line}, {ready}, {bounds}")
+    batch = document["batch_size"]
+    engine = "the engine's own" if batch is None else number(batch)
+    if document["token_budget"] is not None:
+        engine += f", token budget {number(document['token_budget'])}"
+    yield Text(f"  batch      {engine}; {document['admission_words']}")
+    for objective in document["objectives"]:
+        bound = (
+            objective["warning_seconds"] if objective["warning_seconds"] is not None else objective["critical_seconds"]
+        )
+        judged = "breached" if objective["critical_verdict"] == "breached" else objective["verdict"] or "not judged"
+        p95 = "no P95" if objective["p95"] is None else f"P95 {_between(objective['p95'])}"
+        yield Text(f"  {objective['objective']:<10} {p95}, objective {duration(bound)}: {judged}")
+
+
+def _signals(signals: list[Document]) -> Iterator[RenderableType]:
+    """A table of signals with value, or the reason there is none; below it, in a line, what no source gives at all."""
+    absent = [signal["signal"] for signal in signals if signal["status"] == "unknown" and signal["reason"] == NO_SOURCE]
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for column in ("signal", "status"):
+        table.add_column(column, no_wrap=True)
+    table.add_column("value", overflow="fold")
+    table.add_column("age", justify="right", no_wrap=True)
+    for signal in signals:
+        if signal["signal"] not in absent:
+            word = signal["status"].replace("_", " ")
+            age = "" if signal["age_seconds"] is None else duration(signal["age_seconds"])
+            table.add_row(signal["signal"], Text(word, _STYLES.get(word, "dim")), _value(signal), age)
+    yield Text()
+    yield table
+    if absent:
+        yield Text(f"no source gives {', '.join(absent)}", "dim")
+
+
+def _value(signal: Document) -> Text:
+    if signal["latency"] is not None:
+        latency = signal["latency"]
+        return Text(f"P95 {_between(latency['p95'])}, {number(latency['samples'] or 0)} requests")
+    if signal["value"] is not None:
+        return Text(quantity(signal["signal"], signal["value"]))
+    return Text(signal["reason"] or "", "dim")
+
+
+def _between(interval: Document) -> str:
+    low, high = interval["low"], interval["high"]
+    if high is None:
+        return f"over {duration(low)}"
+    if not low:
+        return f"up to {duration(high)}"
+    return duration(low) if low == high else f"{duration(low)} to {duration(high)}"
+
+
+def _failure(source: Document) -> str:
+    return f"{source['source']} {source['endpoint']}: {source['detail'] or 'no answer'}"
+
+
+def _listed(title: str, lines: list[str], otherwise: str | None = None) -> Iterator[Text]:
+    shown = lines or ([otherwise] if otherwise else [])
+    if shown:
+        yield Text(f"\n{title}", "bold")
+        yield from (Text(f"  - {line}") for line in shown)
+
+
+def _next(document: Document) -> Iterator[Text]:
+    """What to do next; always something, if only where to look."""
+    yield from _listed("What to do next", list(dict.fromkeys(_advice(document))))
+
+
+def _advice(document: Document) -> Iterator[str]:
+    if document["decided_at"] is None:
+        yield "ask again in a few seconds: the first tick is being made"
+        return
+    if not document["current"]:
+        yield "look at the scaler's log: it has not evaluated this workload lately, so KEDA is told UNAVAILABLE"
+    for said in (*document["suppressed"], *document["reasons"]):
+        if said["code"] in _ADVICE:
+            yield _ADVICE[said["code"]]
+    if document["state"] == LoadState.STALLED:
+        yield _ADVICE[Code.STALLED]
+    if any(not source["ok"] for source in document["sources"]):
+        yield "make the failing sources answer: open their URL from the scaler's pod"
+    if document["warnings"]:
+        yield "settle the warnings: each says which policy key to write"
+    yield f"see what changed before: GET /v1/workloads/{document['workload']}/decisions"

@@ -1,0 +1,200 @@
+"""Our own ``/metrics``: one collector over the last snapshots, so that a scrape is one consistent picture.
+
+Nothing is kept between scrapes. A deleted workload, a state that was left, an objective no longer declared have no
+series because nothing says them any more; there is no gauge to forget. What is not known has no sample: never NaN,
+never a zero that nobody measured. Labels come from the policy, the catalog and our own enums, never from error texts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from enum import StrEnum
+from typing import get_args
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.samples import Sample
+
+from scaler import __version__
+from scaler.control.model import Admission, LoadState
+from scaler.serve.published import PublishedWorkload, PublishedWorkloads
+from scaler.serve.render import OBJECTIVES, endpoint_label, objective_bounds, verdict
+from scaler.serve.snapshot import Snapshot
+from scaler.signals.model import Known, Latency, Signal, Stale, Status, Verdict, status
+
+STATUSES: tuple[str, ...] = get_args(Status)
+VERDICTS: tuple[str, ...] = get_args(Verdict)
+
+#: Every gauge: its name without ``loadtide_``, and what it says.
+GAUGES: Mapping[str, str] = {
+    "target_batch_size": "Most sequences a replica should run at once. Absent: the engine keeps its own setting.",
+    "target_token_budget": "Most tokens per engine step. Absent: the engine keeps its own setting.",
+    "admission": "1 for what the engine should do with new requests, 0 for the others.",
+    "desired_replicas": "Replicas decided, as KEDA is told.",
+    "needed_replicas": "Replicas the load asks for, before floor, ceiling and holds.",
+    "replicas_floor": "Fewest replicas now.",
+    "replicas_ceiling": "Most replicas now. Absent: the policy declares none.",
+    "ready_replicas": "Replicas that report and serve. Absent: not known.",
+    "active": "1 while the workload should be above zero replicas.",
+    "available": "1 while KEDA gets a number; 0 while it is told UNAVAILABLE, because signals are lost for too long.",
+    "load_state": "1 for the load state the workload is in, 0 for the others.",
+    "load_state_seconds": "For how long the workload has been in its load state, at its last tick.",
+    "signal": "A signal's value, in the unit its name ends in; only while it is known or stale.",
+    "signal_latency_seconds": "Bounds of a latency quantile over the window; high is +Inf beyond the last bucket.",
+    "signal_latency_mean_seconds": "Mean of a latency over the window.",
+    "signal_latency_samples": "Requests behind a latency's quantiles and mean.",
+    "signal_status": "1 for the status a signal has, 0 for the others.",
+    "signal_age_seconds": "Age of a signal's oldest contributing sample; only while it is known or stale.",
+    "objective_seconds": "What the operator promises as P95, by bound.",
+    "objective_verdict": "1 for what the window's P95 says of an objective's bound, 0 for the others.",
+    "capacity_sequences": "Sequences one replica serves at once within its objectives, and where that comes from.",
+    "capacity_requests_per_second": "Requests per second one replica serves within its objectives.",
+    "utilisation_ratio": "Load over the ready replicas' capacity within objectives; +Inf: demand and no replica.",
+    "idle_seconds": "For how long the workload has been proven idle.",
+    "suppressed": "1 while something wanted is held back, by target and by what holds it.",
+    "generation": "Rises whenever what the engine consumes changes.",
+    "source_up": "1 if the endpoint was read in the last tick.",
+    "source_read_seconds": "How long the last read of the endpoint took.",
+    "config_warnings": "Warnings about the workload's configuration; the API words them.",
+    "tick_duration_seconds": "How long the workload's last tick took.",
+    "seconds_since_tick": "Age of the workload's last decision.",
+}
+DECISIONS = "loadtide_decisions"
+WORKLOADS = "loadtide_workloads"
+BUILD = "loadtide_build"
+
+
+class WorkloadCollector:
+    """A ``prometheus_client`` collector over ``workloads``.
+
+    May be asked from another thread than the event loop's: the list of workloads, each snapshot and each table of
+    counts are taken in single steps, and snapshots are immutable.
+    """
+
+    def __init__(self, workloads: PublishedWorkloads) -> None:
+        self._workloads = workloads
+
+    def collect(self) -> Iterator[Metric]:
+        """Every family, all from one list of snapshots taken first."""
+        mono = self._workloads.mono()
+        taken = [
+            (workload.name, workload.snapshot, dict(workload.decisions_total), _warnings(workload))
+            for workload in map(self._workloads.get, list(self._workloads.names()))
+            if workload is not None
+        ]
+        decisions = CounterMetricFamily(
+            DECISIONS,
+            "Changes decided, by target, direction and reason code.",
+            labels=("namespace", "workload", "target", "direction", "code"),
+        )
+        gauges = {name: GaugeMetricFamily(f"loadtide_{name}", help_text) for name, help_text in GAUGES.items()}
+        for name, snapshot, counts, warnings in taken:
+            namespace, _, workload = name.partition("/")
+            samples = _Samples(gauges, {"namespace": namespace, "workload": workload})
+            samples.put("config_warnings", warnings)
+            if snapshot is not None:
+                _tell(samples, snapshot, mono)
+            for (target, direction, code), count in counts.items():
+                decisions.add_metric((namespace, workload, target, direction, code), count)
+        yield InfoMetricFamily(BUILD, "The running version of loadtide.", value={"version": __version__})
+        yield GaugeMetricFamily(WORKLOADS, "Workloads known.", value=len(taken))
+        yield from gauges.values()
+        yield decisions
+
+
+class _Samples:
+    """Puts samples of one workload into the families."""
+
+    def __init__(self, gauges: Mapping[str, GaugeMetricFamily], labels: dict[str, str]) -> None:
+        self._gauges = gauges
+        self._labels = labels
+
+    def put(self, gauge: str, value: float | None, **labels: str) -> None:
+        """One sample; none where the value is not known or not a number."""
+        if value is None or math.isnan(value):
+            return
+        family = self._gauges[gauge]
+        family.samples.append(Sample(family.name, {**self._labels, **labels}, float(value)))
+
+    def one_hot(self, gauge: str, label: str, words: Iterable[str], held: str, **labels: str) -> None:
+        """One sample per word: 1 for the one that holds, 0 for the others, in the same scrape."""
+        for word in words:
+            self.put(gauge, word == held, **labels, **{label: word})
+
+
+def _tell(samples: _Samples, snapshot: Snapshot, mono: float) -> None:
+    decision = snapshot.decision
+    targets, capacity = decision.targets, decision.capacity
+    samples.put("target_batch_size", targets.batch)
+    samples.put("target_token_budget", targets.token_budget)
+    samples.one_hot("admission", "admission", _words(Admission), targets.admission.value)
+    samples.put("desired_replicas", targets.replicas)
+    samples.put("needed_replicas", decision.need)
+    samples.put("replicas_floor", decision.floor)
+    samples.put("replicas_ceiling", decision.ceiling)
+    samples.put("ready_replicas", decision.ready)
+    samples.put("active", targets.active)
+    samples.put("available", decision.available)
+    samples.one_hot("load_state", "state", _words(LoadState), decision.state.value)
+    samples.put("load_state_seconds", decision.next_memory.state_seconds)
+    samples.put("capacity_sequences", capacity.sequences, source=capacity.source)
+    samples.put("capacity_requests_per_second", capacity.requests_per_second)
+    samples.put("utilisation_ratio", decision.utilisation)
+    samples.put("idle_seconds", decision.next_memory.idle_seconds)
+    samples.put("generation", snapshot.generation)
+    samples.put("tick_duration_seconds", snapshot.tick_seconds)
+    samples.put("seconds_since_tick", max(0.0, mono - snapshot.decided_at.mono))
+    for held_target, code in sorted({(held.target.value, held.code.value) for held in decision.suppressed}):
+        samples.put("suppressed", 1, target=held_target, code=code)
+    for name, signal in snapshot.signals.items():
+        _tell_signal(samples, name, signal, mono)
+    _tell_objectives(samples, snapshot)
+    _tell_sources(samples, snapshot)
+
+
+def _tell_signal(samples: _Samples, name: str, signal: Signal[float] | Signal[Latency], mono: float) -> None:
+    samples.one_hot("signal_status", "status", STATUSES, status(signal), signal=name)
+    if not isinstance(signal, Known | Stale):
+        return
+    samples.put("signal_age_seconds", max(0.0, mono - signal.at), signal=name)
+    value = signal.value
+    if not isinstance(value, Latency):
+        samples.put("signal", value, signal=name)
+        return
+    for quantile, interval in (("0.5", value.p50), ("0.95", value.p95), ("0.99", value.p99)):
+        samples.put("signal_latency_seconds", interval.low, signal=name, quantile=quantile, bound="low")
+        samples.put("signal_latency_seconds", interval.high, signal=name, quantile=quantile, bound="high")
+    samples.put("signal_latency_mean_seconds", value.mean_seconds, signal=name)
+    samples.put("signal_latency_samples", value.samples, signal=name)
+
+
+def _tell_objectives(samples: _Samples, snapshot: Snapshot) -> None:
+    for objective in OBJECTIVES:
+        for bound, seconds in objective_bounds(snapshot.policy.objectives, objective).items():
+            samples.put("objective_seconds", seconds, objective=objective, bound=bound)
+            judged = verdict(snapshot.decision.verdicts, objective, bound)
+            if judged is not None:
+                samples.one_hot("objective_verdict", "verdict", VERDICTS, judged, objective=objective, bound=bound)
+
+
+def _tell_sources(samples: _Samples, snapshot: Snapshot) -> None:
+    """Endpoints whose URLs differ only in what is not shown share one series, which tells the worse of them: two
+    samples with equal labels would make Prometheus refuse the whole scrape.
+    """
+    shown: dict[tuple[str, str], tuple[bool, float]] = {}
+    for health in snapshot.health:
+        key = (health.source, endpoint_label(health.endpoint))
+        ok, seconds = shown.get(key, (True, 0.0))
+        shown[key] = (ok and health.ok, max(seconds, health.seconds))
+    for (source, endpoint), (ok, seconds) in shown.items():
+        samples.put("source_up", ok, source=source, endpoint=endpoint)
+        samples.put("source_read_seconds", seconds, source=source, endpoint=endpoint)
+
+
+def _warnings(workload: PublishedWorkload) -> int:
+    return len(workload.resolved.warnings if workload.snapshot is None else workload.snapshot.warnings)
+
+
+def _words(enum: type[StrEnum]) -> Iterator[str]:
+    return (member.value for member in enum)

@@ -1,0 +1,265 @@
+"""The KEDA service: answers KEDA's four calls from each workload's last snapshot, and never from anything slower.
+
+No call advances state and none waits for a source; only the very first call of a workload may wait, at most a second,
+for its first tick. What we do not know is UNAVAILABLE, because KEDA then keeps the replica count (or counts towards the
+operator's ``fallback``), while ``false`` or 0 would take replicas away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, NoReturn, Protocol, TypeAlias, TypeVar
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from scaler.control.model import Code, Decision, Reason, Suppressed
+from scaler.policy.errors import PolicyError
+from scaler.serve import externalscaler_pb2_grpc
+from scaler.serve.externalscaler_pb2 import (
+    GetMetricSpecResponse,
+    GetMetricsRequest,
+    GetMetricsResponse,
+    IsActiveResponse,
+    ScaledObjectRef,
+)
+from scaler.serve.rpc_statistics import SERVICE, RpcStatistics
+from scaler.serve.snapshot import Snapshot
+from scaler.serve.wire import METRIC_NAME, UnsayableValue, match_metric_name, metric_spec, metric_value
+
+#: How often an open stream says ``true`` again while the workload is active and still has no replica: KEDA drops a
+#: pushed ``true`` that comes before the metric's name is in the ScaledObject's status.
+REPEAT_SECONDS = 30.0
+#: Health services that answer; the last two are for probes that ask for one by name.
+HEALTH_SERVICES = ("", SERVICE, "liveness", "readiness")
+
+#: Characters of an error text. It travels as a header, and a client drops the whole answer where those pass some 8 KiB.
+_LONGEST_TEXT = 1_500
+
+_SERVER_OPTIONS = (
+    # Two processes sharing a port would share KEDA's calls without knowing it; the second must fail to start.
+    ("grpc.so_reuseport", 0),
+    ("grpc.max_receive_message_length", 1 << 20),
+    # Clients that ping every 10 s with no call open are welcome: the default answers them with GOAWAY
+    # too_many_pings, and every ScaledObject with our address shares that one connection.
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
+    ("grpc.http2.max_ping_strikes", 0),
+    # KEDA's client never pings, so we do: a half-open connection and its streams are gone after 30 + 10 s.
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.max_pings_without_data", 0),
+)
+
+W = TypeVar("W", bound="CalledWorkload")
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+
+
+class CalledWorkload(Protocol):
+    """What the service reads of a workload."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def version(self) -> int: ...
+    @property
+    def snapshot(self) -> Snapshot | None: ...
+
+
+class CalledWorkloads(Protocol[W]):
+    """What the service asks of the registry of workloads (:class:`scaler.serve.workloads.Workloads`)."""
+
+    def validate(self, name: str, metadata: Mapping[str, str]) -> None:
+        """Raise PolicyError where the metadata cannot be meant."""
+
+    def register(self, name: str, metadata: Mapping[str, str]) -> W:
+        """The workload of that name, new or known. Raises PolicyError for bad or conflicting metadata."""
+
+    async def first_snapshot(self, workload: W) -> Snapshot | None:
+        """The workload's snapshot, awaited at most a second where there was none yet; None where still none."""
+
+    async def wait_change(self, workload: W, version: int, timeout: float) -> None:
+        """Return when the workload's version is above ``version``, or after ``timeout`` seconds."""
+
+    def is_current(self, snapshot: Snapshot) -> bool:
+        """Whether the snapshot is young enough to be believed, which it is not once the loop is dead."""
+
+
+class KedaService(externalscaler_pb2_grpc.ExternalScalerServicer, Generic[W]):
+    """KEDA's service over ``workloads``. Setting ``closing`` ends every open stream with OK: a stream that ends with an
+    error is reopened only after a back-off of up to a minute.
+    """
+
+    def __init__(
+        self,
+        workloads: CalledWorkloads[W],
+        statistics: RpcStatistics,
+        closing: asyncio.Event,
+        repeat_seconds: float = REPEAT_SECONDS,
+    ) -> None:
+        self._workloads = workloads
+        self._statistics = statistics
+        self._closing = closing
+        self._repeat_seconds = repeat_seconds
+
+    async def GetMetricSpec(self, request: ScaledObjectRef, context: Context) -> GetMetricSpecResponse:  # noqa: N802
+        """The one metric, whatever the workload's state: while this fails there is no HPA, and no fallback either."""
+        name, metadata = await _asked_for(request, context)
+        try:
+            self._workloads.validate(name, metadata)
+        except PolicyError as error:
+            await _invalid(context, str(error))
+        # The first tick can begin now. A conflict between two triggers is for the other calls to tell: an error here
+        # would freeze every trigger of the ScaledObject, and this answer depends on the metadata alone.
+        with contextlib.suppress(PolicyError):
+            self._workloads.register(name, metadata)
+        return metric_spec()
+
+    async def GetMetrics(self, request: GetMetricsRequest, context: Context) -> GetMetricsResponse:  # noqa: N802
+        """The desired replicas of the last decision; 0 while it is to be inactive."""
+        name, metadata = await _asked_for(request.scaledObjectRef, context)
+        if not match_metric_name(request.metricName):
+            await _invalid(context, f"{name} has no metric {request.metricName!r}; its one metric is {METRIC_NAME!r}")
+        targets = (await self._decision(name, metadata, context)).targets
+        try:
+            value = metric_value(request.metricName, float(targets.replicas) if targets.active else 0.0)
+        except UnsayableValue as unsayable:
+            self._statistics.bad_value(unsayable.reason)
+            await _unavailable(context, f"{name}: {unsayable}")
+        return GetMetricsResponse(metricValues=[value])
+
+    async def IsActive(self, request: ScaledObjectRef, context: Context) -> IsActiveResponse:  # noqa: N802
+        """Whether the last decision wants the workload above zero."""
+        name, metadata = await _asked_for(request, context)
+        decision = await self._decision(name, metadata, context)
+        return IsActiveResponse(result=decision.targets.active)
+
+    async def StreamIsActive(self, request: ScaledObjectRef, context: Context) -> None:  # noqa: N802
+        """``true`` on open if active, when activity begins, and again every :data:`REPEAT_SECONDS` while there is no
+        ready replica. Nothing else: older KEDA acts at once on a pushed ``false``, past other triggers and cooldown.
+        """
+        name, metadata = await _asked_for(request, context)
+        workload = await self._registered(name, metadata, context)
+        loop = asyncio.get_running_loop()
+        closing = asyncio.create_task(self._closing.wait())
+        was_active, due = False, loop.time()
+        try:
+            while not self._closing.is_set():
+                version = workload.version
+                decision = self._judged(workload.snapshot)
+                if decision is not None:  # doubt is no edge: neither a falling one nor, after it, a rising one
+                    active = decision.targets.active
+                    waits_for_replica = decision.ready in (0, None)
+                    if active and (not was_active or (waits_for_replica and loop.time() >= due)):
+                        await context.write(IsActiveResponse(result=True))
+                        due = loop.time() + self._repeat_seconds
+                    was_active = active
+                timeout = due - loop.time() if was_active and due > loop.time() else self._repeat_seconds
+                changed = asyncio.create_task(self._workloads.wait_change(workload, version, timeout))
+                try:
+                    done, _ = await asyncio.wait((changed, closing), return_when=asyncio.FIRST_COMPLETED)
+                    if changed in done:
+                        changed.result()  # a failure there must end the stream, not spin it
+                finally:
+                    changed.cancel()
+        finally:
+            closing.cancel()
+
+    def _judged(self, snapshot: Snapshot | None) -> Decision | None:
+        """The snapshot's decision, None where there is none to stand by."""
+        if snapshot is None or not snapshot.decision.available or not self._workloads.is_current(snapshot):
+            return None
+        return snapshot.decision
+
+    async def _registered(self, name: str, metadata: Mapping[str, str], context: Context) -> W:
+        try:
+            return self._workloads.register(name, metadata)
+        except PolicyError as error:
+            await _invalid(context, str(error))
+
+    async def _decision(self, name: str, metadata: Mapping[str, str], context: Context) -> Decision:
+        """The decision to answer from; ends the call with UNAVAILABLE, saying why, where there is none."""
+        workload = await self._registered(name, metadata, context)
+        snapshot = await self._workloads.first_snapshot(workload)
+        if snapshot is None:
+            await _unavailable(context, f"{name}: no tick yet; its first one is still being made")
+        if not self._workloads.is_current(snapshot):
+            await _unavailable(context, f"{name}: no tick since {snapshot.decided_at.utc:%Y-%m-%d %H:%M:%S} UTC")
+        if not snapshot.decision.available:
+            await _unavailable(context, f"{name}: {lost_signals(snapshot.decision)}")
+        return snapshot.decision
+
+
+def lost_signals(decision: Decision) -> str:
+    """One sentence on the signals whose loss makes ``decision`` unavailable."""
+    said = {Code.SIGNAL_LOST, Code.SIGNAL_LOST_TOO_LONG}
+    causes: tuple[Reason | Suppressed, ...] = (*decision.reasons, *decision.suppressed)
+    lost = [cause.signal for cause in causes if cause.code in said and cause.signal]
+    if not lost:
+        codes = ", ".join(dict.fromkeys(reason.code.value for reason in decision.reasons))
+        return f"the load cannot be judged ({codes or 'no reason given'})"
+    return f"lost for too long to hold on to the last answer: {', '.join(dict.fromkeys(lost))}"
+
+
+@dataclass(frozen=True, slots=True)
+class GrpcServer:
+    """The running server; ``port`` is the one bound, also where the address asked for port 0."""
+
+    server: grpc.aio.Server
+    port: int
+    closing: asyncio.Event
+    health: Any
+
+    async def stop(self, grace_seconds: float = 1.0) -> None:
+        """Say NOT_SERVING, end the streams with OK, let calls under way finish, and close."""
+        await self.health.enter_graceful_shutdown()
+        self.closing.set()
+        await self.server.stop(grace_seconds)
+
+
+async def start_grpc(
+    workloads: CalledWorkloads[W],
+    address: str,
+    statistics: RpcStatistics,
+    credentials: grpc.ServerCredentials | None = None,
+    repeat_seconds: float = REPEAT_SECONDS,
+) -> GrpcServer:
+    """Serve KEDA, health and reflection on ``address`` (``host:port``; port 0: any free one), plaintext without
+    ``credentials``. Raises RuntimeError where the address cannot be bound.
+    """
+    closing = asyncio.Event()
+    server = grpc.aio.server(options=_SERVER_OPTIONS, interceptors=[statistics.interceptor()])
+    service = KedaService(workloads, statistics, closing, repeat_seconds)
+    externalscaler_pb2_grpc.add_ExternalScalerServicer_to_server(service, server)  # type: ignore[no-untyped-call]
+    # The published stubs do not know the module's aio half.
+    health_servicer = health.aio.HealthServicer()  # type: ignore[attr-defined, unused-ignore]
+    for name in HEALTH_SERVICES:
+        await health_servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
+    health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
+    reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
+    port = server.add_insecure_port(address) if credentials is None else server.add_secure_port(address, credentials)
+    await server.start()
+    return GrpcServer(server, port, closing, health_servicer)
+
+
+async def _asked_for(ref: ScaledObjectRef, context: Context) -> tuple[str, dict[str, str]]:
+    """The workload's name and metadata; ends the call where the reference names no ScaledObject."""
+    for part, value in (("name", ref.name), ("namespace", ref.namespace)):
+        if not value or "/" in value:
+            await _invalid(
+                context,
+                f"the ScaledObjectRef's {part} is {value!r}; KEDA fills in the ScaledObject's own",
+            )
+    return f"{ref.namespace}/{ref.name}", dict(ref.scalerMetadata)
+
+
+async def _invalid(context: Context, text: str) -> NoReturn:
+    await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text[:_LONGEST_TEXT])
+
+
+async def _unavailable(context: Context, text: str) -> NoReturn:
+    await context.abort(grpc.StatusCode.UNAVAILABLE, text[:_LONGEST_TEXT])

@@ -1,0 +1,285 @@
+"""Snapshots as the JSON documents of the HTTP API. What is not known is null; infinity and NaN never appear."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+from scaler.control.model import Decision, LoadState, Reason, Suppressed
+from scaler.policy.model import Objectives
+from scaler.serve.published import PublishedWorkload
+from scaler.serve.snapshot import Adjustment, Snapshot, SourceHealth
+from scaler.serve.words import ADMISSIONS, CAUSES, STATES, sentence, suppressed_sentence
+from scaler.signals.model import CATALOG, Interval, Known, Latency, Signal, Stale, Verdict, status
+
+Document = dict[str, Any]
+
+#: The objectives a policy can declare, in the order they are shown.
+OBJECTIVES = ("ttft", "tpot", "e2e")
+
+
+def workload_summary(workload: PublishedWorkload, mono: float, *, current: bool) -> Document:
+    """One workload at a glance. ``mono`` is the monotonic time now; ``current`` whether its snapshot is to be believed.
+
+    Before the first tick everything measured or decided is null and the state ``unknown``.
+    """
+    name = workload.name
+    namespace, _, short = name.partition("/")
+    head: Document = {"workload": name, "namespace": namespace, "name": short}
+    snapshot = workload.snapshot
+    if snapshot is None:
+        return head | {
+            "state": LoadState.UNKNOWN.value,
+            "state_words": "not evaluated yet",
+            "state_seconds": None,
+            "available": False,
+            "current": False,
+            "decided_at": None,
+            "age_seconds": None,
+            "active": None,
+            "replicas": dict.fromkeys(("desired", "needed", "ready", "floor", "ceiling")),
+            "batch_size": None,
+            "token_budget": None,
+            "admission": None,
+            "objectives": [],
+            "warnings": list(workload.resolved.warnings),
+        }
+    decision = snapshot.decision
+    return head | {
+        "state": decision.state.value,
+        "state_words": STATES[decision.state],
+        "state_seconds": finite(decision.next_memory.state_seconds),
+        "available": decision.available,
+        "current": current,
+        "decided_at": instant(snapshot.decided_at.utc),
+        "age_seconds": _age(snapshot.decided_at.mono, mono),
+        "active": decision.targets.active,
+        "replicas": {
+            "desired": decision.targets.replicas,
+            "needed": decision.need,
+            "ready": decision.ready,
+            "floor": decision.floor,
+            "ceiling": decision.ceiling,
+        },
+        "batch_size": decision.targets.batch,
+        "token_budget": decision.targets.token_budget,
+        "admission": decision.targets.admission.value,
+        "objectives": _objectives(snapshot),
+        "warnings": list(snapshot.warnings),
+    }
+
+
+def workload_detail(workload: PublishedWorkload, mono: float, *, current: bool) -> Document:
+    """Everything known of one workload: its summary, each signal, the decision with its reasons, the sources."""
+    summary = workload_summary(workload, mono, current=current)
+    snapshot = workload.snapshot
+    if snapshot is None:
+        return summary | {"signals": [], "reasons": [], "suppressed": [], "sources": [], "signal_warnings": []}
+    decision, memory = snapshot.decision, snapshot.decision.next_memory
+    return summary | {
+        "engine": snapshot.policy.engine,
+        "strategy": snapshot.policy.strategy,
+        "cause": None if decision.cause is None else decision.cause.value,
+        "cause_words": None if decision.cause is None else CAUSES[decision.cause],
+        "admission_words": ADMISSIONS[decision.targets.admission],
+        "utilisation": finite(decision.utilisation),
+        "capacity": {
+            "sequences": finite(decision.capacity.sequences),
+            "requests_per_second": finite(decision.capacity.requests_per_second),
+            "source": decision.capacity.source,
+        },
+        "idle": {
+            "seconds": finite(memory.idle_seconds),
+            "timeout_seconds": snapshot.policy.idle.timeout_seconds,
+        },
+        "generation": snapshot.generation,
+        "valid_until": instant(snapshot.valid_until),
+        "tick_seconds": finite(snapshot.tick_seconds),
+        "reasons": [reason_document(reason, decision) for reason in decision.reasons],
+        "suppressed": [suppressed_document(held) for held in decision.suppressed],
+        "signals": [signal_document(name, signal, mono) for name, signal in snapshot.signals.items()],
+        "signal_warnings": list(snapshot.signals.warnings),
+        "sources": [_source(health) for health in snapshot.health],
+    }
+
+
+def target_document(snapshot: Snapshot) -> Document:
+    """What an engine consumes. Null: keep your own setting. Past ``valid_until``: return to your own setting."""
+    targets = snapshot.decision.targets
+    return {
+        "workload": snapshot.workload,
+        "batch_size": targets.batch,
+        "token_budget": targets.token_budget,
+        "admission": targets.admission.value,
+        "generation": snapshot.generation,
+        "valid_until": instant(snapshot.valid_until),
+        "state": snapshot.decision.state.value,
+    }
+
+
+def adjustment(entry: Adjustment) -> Document:
+    """One line of the adjustment log."""
+    before = {name: old for name, old, _ in entry.changes}
+    batch_before = before.get("batch")
+    return {
+        "at": instant(entry.at),
+        "workload": entry.workload,
+        "changes": [{"what": what, "from": _plain(old), "to": _plain(new)} for what, old, new in entry.changes],
+        "state": entry.decision.state.value,
+        "reasons": [
+            reason_document(reason, entry.decision, batch_before if isinstance(batch_before, int) else None)
+            for reason in entry.decision.reasons
+        ],
+        "signals": [
+            {"signal": name, "status": word, "value": finite(value), "unit": _unit(name)}
+            for name, word, value in entry.signal_values
+        ],
+    }
+
+
+def reason_document(reason: Reason, decision: Decision, batch_before: int | None = None) -> Document:
+    """A reason as data and as a sentence."""
+    return {
+        "code": reason.code.value,
+        "target": reason.target.value,
+        "signal": reason.signal,
+        "value": finite(reason.value),
+        "threshold": finite(reason.threshold),
+        "sentence": sentence(reason, decision.targets, need=decision.need, batch_before=batch_before),
+    }
+
+
+def suppressed_document(held: Suppressed) -> Document:
+    """What was wanted and held back, as data and as a sentence."""
+    return {
+        "code": held.code.value,
+        "target": held.target.value,
+        "wanted": finite(held.wanted),
+        "kept": finite(held.kept),
+        "signal": held.signal,
+        "value": finite(held.value),
+        "threshold": finite(held.threshold),
+        "remaining_seconds": finite(held.remaining_seconds),
+        "sentence": suppressed_sentence(held),
+    }
+
+
+def signal_document(name: str, signal: Signal[float] | Signal[Latency], mono: float) -> Document:
+    """One signal: its status, and what that status carries (value and age, or the reason there is none)."""
+    document: Document = {
+        "signal": name,
+        "meaning": CATALOG[name].meaning,
+        "unit": _unit(name),
+        "status": status(signal),
+        "value": None,
+        "latency": None,
+        "age_seconds": None,
+        "reason": None,
+    }
+    if isinstance(signal, Known | Stale):
+        document["age_seconds"] = _age(signal.at, mono)
+        if isinstance(signal.value, Latency):
+            document["latency"] = _latency(signal.value)
+        else:
+            document["value"] = finite(signal.value)
+    else:
+        document["reason"] = signal.reason
+    return document
+
+
+def objective_bounds(objectives: Objectives, name: str) -> Mapping[str, float]:
+    """The declared bounds of one objective, seconds: ``warning`` and ``critical``, each only where declared."""
+    bounds = {
+        "warning": getattr(objectives, f"{name}_seconds"),
+        "critical": getattr(objectives, f"{name}_critical_seconds"),
+    }
+    return {bound: seconds for bound, seconds in bounds.items() if seconds is not None}
+
+
+def verdict(verdicts: Mapping[str, Verdict], name: str, bound: str) -> Verdict | None:
+    """What the decision says of one bound of one objective; None where it was not judged."""
+    return verdicts.get(name if bound == "warning" else f"{name}_{bound}")
+
+
+def endpoint_label(endpoint: str) -> str:
+    """An endpoint as it may be shown: a URL without its user, password, query and fragment, where secrets may stand."""
+    try:
+        parts = urlsplit(endpoint)
+    except ValueError:  # not even a URL: nothing in it can be told apart from a secret
+        return "unreadable"
+    if not parts.scheme or not parts.netloc:
+        return endpoint
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+
+
+def instant(moment: datetime) -> str:
+    """RFC 3339 in UTC, milliseconds."""
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def finite(value: float | None) -> float | None:
+    """The value, or None where JSON has no word for it (infinity, NaN)."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _objectives(snapshot: Snapshot) -> list[Document]:
+    shown: list[Document] = []
+    for name in OBJECTIVES:
+        bounds = objective_bounds(snapshot.policy.objectives, name)
+        signal = getattr(snapshot.signals, f"{name}_seconds")
+        if not bounds:
+            continue
+        shown.append(
+            {
+                "objective": name,
+                "warning_seconds": bounds.get("warning"),
+                "critical_seconds": bounds.get("critical"),
+                "verdict": verdict(snapshot.decision.verdicts, name, "warning"),
+                "critical_verdict": verdict(snapshot.decision.verdicts, name, "critical"),
+                "p95": _interval(signal.value.p95) if isinstance(signal, Known | Stale) else None,
+            }
+        )
+    return shown
+
+
+def _latency(latency: Latency) -> Document:
+    return {
+        "p50": _interval(latency.p50),
+        "p95": _interval(latency.p95),
+        "p99": _interval(latency.p99),
+        "mean_seconds": finite(latency.mean_seconds),
+        "samples": finite(latency.samples),
+    }
+
+
+def _interval(interval: Interval) -> Document:
+    """``high`` null: beyond the last finite bucket, so there is no upper bound."""
+    return {"low": finite(interval.low), "high": finite(interval.high), "estimate": finite(interval.estimate)}
+
+
+def _source(health: SourceHealth) -> Document:
+    return {
+        "source": health.source,
+        "endpoint": endpoint_label(health.endpoint),
+        "ok": health.ok,
+        "detail": health.detail,
+        "seconds": finite(health.seconds),
+    }
+
+
+def _unit(signal: str) -> str | None:
+    return CATALOG[signal].unit if signal in CATALOG else None
+
+
+def _age(at: float, mono: float) -> float:
+    """Seconds; a reading from a moment "after" now (two clocks read in one tick) is 0 old."""
+    return round(max(0.0, mono - at), 3)
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, float):
+        return finite(value)
+    return value if value is None or isinstance(value, bool | int | str) else str(value)

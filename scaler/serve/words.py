@@ -1,0 +1,233 @@
+"""What each reason code is called in plain English. Codes are data; this table is the only place that words them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from scaler.control.model import Admission, Cause, Code, LoadState, Reason, Suppressed, Target, Targets
+from scaler.serve.quantities import compared, counted, duration, number, phrase, quantity, title
+from scaler.signals.model import CATALOG
+
+#: Each load state, to a person who sees the word for the first time.
+STATES: Mapping[LoadState, str] = {
+    LoadState.STALLED: "every replica has work and none makes progress",
+    LoadState.CRITICAL: "a critical bound is broken or memory is nearly full; latency is being protected",
+    LoadState.UNKNOWN: "signals are missing, so the load cannot be judged",
+    LoadState.IDLE: "nobody is asking for anything",
+    LoadState.HIGH: "the load is at or over what the ready replicas serve within their objectives",
+    LoadState.LOW: "the load has been well below capacity for a while",
+    LoadState.NORMAL: "the load fits the replicas",
+}
+
+#: What a breached objective was put down to.
+CAUSES: Mapping[Cause, str] = {
+    Cause.MEMORY: "memory is nearly full",
+    Cause.PREFILL: "long prompts crowd out the answers being written",
+    Cause.STEP: "each step takes too long at this batch",
+    Cause.QUEUEING: "requests wait for a place",
+    Cause.INHERENT: "the answers are long in themselves",
+    Cause.UNATTRIBUTED: "the cause is not clear",
+}
+
+ADMISSIONS: Mapping[Admission, str] = {
+    Admission.OPEN: "new requests are taken",
+    Admission.HOLD: "new requests are held back",
+    Admission.SHED: "new requests are refused",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Wording:
+    """One code in words: ``plain`` needs no number, ``measured`` is used where the value is known, ``held`` is why
+    something wanted was kept back (left out: the part of the other two before the colon, which is the cause).
+
+    Fields in braces: ``measured`` (the value), ``compared`` (value against threshold), ``signal`` (its name), ``for``
+    (the value as a duration), ``count`` (a bare number), ``replicas`` (what the load needs), and the outcome on the
+    reason's target: as a cut (``down``), a rise (``up``), as it stands (``same``); ``each``: what one replica serves.
+    """
+
+    plain: str
+    measured: str = ""
+    held: str = ""
+
+
+#: The end of a template that tells an outcome: a cause alone ends before it.
+_CAUSE = re.compile(r"(: [^:]*|, )\{(same|up|down)\}.*$")
+
+_WAITING_TIME = "the latency is waiting time, which a smaller batch would only lengthen"
+
+WORDINGS: Mapping[Code, Wording] = {
+    # replicas
+    Code.ARRIVALS: Wording(
+        "the arrival rate needs {replicas}", "{measured} needs {replicas}{each}", "the arrival rate"
+    ),
+    Code.BACKLOG: Wording(
+        "the arrivals and the queue together need {replicas}",
+        "{measured}: {replicas} needed to drain that in time",
+        "the queue",
+    ),
+    Code.RUNNING: Wording("what is running needs {replicas}", "{measured} needs {replicas}{each}", "what is running"),
+    Code.IN_FLIGHT: Wording(
+        "what is running and waiting needs {replicas}",
+        "{count} running or waiting needs {replicas}{each}",
+        "what is running and waiting",
+    ),
+    Code.LATENCY_STEP: Wording("latency asks for one more: {same}", "{compared}: one more, {same}"),
+    Code.FLOOR: Wording("kept at the floor: {same}", held="the floor"),
+    Code.CEILING: Wording("at the ceiling: {same}", held="the ceiling"),
+    Code.DOWN_WINDOW: Wording(
+        "kept at the highest need of the last minutes: {same}", held="the highest need of the last minutes"
+    ),
+    Code.DOWN_STEP: Wording("going down at most half at a time: {same}", held="at most half go at a time"),
+    Code.JUMP: Wording("the load jumped: {same} at once", "{compared}, a jump: {same} at once"),
+    Code.JUMP_HOLD: Wording("the jump's peak is held: {same}"),
+    Code.DEMAND_FROM_ZERO: Wording("demand but no replica: {same}", "{measured} but no replica: {same}"),
+    # activity
+    Code.IDLE_PROVEN: Wording("proven idle long enough: {same}", "proven idle for {for}: {same}"),
+    Code.IDLE_UNPROVEN: Wording("{signal} is not known, so idleness is not proven: its timer stands still"),
+    Code.LOADING: Wording("a replica is loading", "a replica has been loading for {for}", "a replica is loading"),
+    Code.LOAD_FAILED: Wording("a woken replica did not load in time", "a woken replica did not load within {for}"),
+    Code.WAKE_BACKOFF: Wording("the last woken replica did not load: the next wake waits"),
+    Code.TRAFFIC: Wording("there is traffic: {same}", "{measured}: {same}"),
+    # batch
+    Code.BATCH_START: Wording("starting value: {same}"),
+    Code.HIGH_LOAD: Wording("the load is high: {up}", "the load is high ({compared}): {up}"),
+    Code.LOW_LOAD: Wording("the load is low: {down}", "the load is low ({compared}): {down}"),
+    Code.MEMORY_PRESSURE: Wording("memory is nearly full: {down}", "{compared}: {down}"),
+    Code.LATENCY_CRITICAL: Wording("a critical bound is broken: {down}", "{compared}, the critical bound: {down}"),
+    Code.LATENCY_WARNING: Wording("an objective is broken: {down}", "{compared}, the objective: {down}"),
+    Code.PREFILL_SHARE: Wording(
+        "long prompts crowd out answers: {down}", "{compared}, long prompts in the way: {down}"
+    ),
+    Code.RECOVERY: Wording("the pressure is over: {up}", "{compared}, the pressure is over: {up}"),
+    Code.COOLDOWN: Wording("the cooldown has not ended: {same}", held="cooldown"),
+    Code.SETTLING: Wording(
+        "the last shrink has not shown its effect yet: {same}", held="the last shrink has not shown its effect yet"
+    ),
+    Code.NOT_BINDING: Wording(
+        "the batch is not filled, so raising it would change nothing: {same}",
+        held="the batch is not filled, so raising it would change nothing",
+    ),
+    Code.KV_ROOM: Wording("KV use is not known, so nothing grows: {same}", "{compared}, no room to grow: {same}"),
+    Code.QUEUEING_KEEPS_BATCH: Wording(f"{_WAITING_TIME}: {{same}}", f"{{measured}}; {_WAITING_TIME}: {{same}}"),
+    # judgement
+    Code.SIGNAL_LOST: Wording("{signal} is lost: holding {same}", "{signal} lost for {for}: holding {same}"),
+    Code.SIGNAL_LOST_TOO_LONG: Wording(
+        "{signal} is lost for too long to hold on: KEDA is told UNAVAILABLE and keeps its count",
+        "{signal} lost for {for}, too long to hold on: KEDA is told UNAVAILABLE and keeps its count",
+    ),
+    Code.STALLED: Wording("work but no progress: {same}", "{measured}, work but no progress: {same}"),
+    Code.OBJECTIVE_UNREACHABLE: Wording(
+        "the objective is out of reach: neither replicas nor batch would help",
+        "{compared}, and neither replicas nor batch would help: the objective is out of reach",
+    ),
+    Code.UNATTRIBUTED: Wording(
+        "an objective is broken for no clear cause: {same}", "{compared} for no clear cause: {same}"
+    ),
+}
+
+
+def sentence(
+    reason: Reason, targets: Targets | None = None, *, need: int | None = None, batch_before: int | None = None
+) -> str:
+    """One reason as a sentence, lower case, without a full stop: ``3 req/s arriving needs 2 replicas``.
+
+    ``targets`` are those of the reason's decision; without them the cause alone is told. ``need`` is the replicas the
+    load asks for before floor, ceiling and holds (without it: those decided); ``batch_before`` lets a cut say by how
+    much.
+    """
+    wording = WORDINGS[reason.code]
+    measured = reason.value is not None and reason.signal is not None
+    template = wording.measured if measured and wording.measured else wording.plain
+    fields = _measures(reason)
+    if targets is None:
+        wanted = "replicas" if need is None else counted(need, "replicas")
+        return _CAUSE.sub("", template).format_map({**fields, "replicas": wanted})
+    fields["replicas"] = counted(targets.replicas if need is None else need, "replicas")
+    return template.format_map({**fields, **_outcomes(reason.target, targets, batch_before)})
+
+
+def suppressed_sentence(suppressed: Suppressed) -> str:
+    """What was held back, and by what: ``wanted batch 64, kept 32: cooldown has 41 s left``."""
+    why = _held_by(suppressed)
+    target, wanted, kept = suppressed.target, suppressed.wanted, suppressed.kept
+    if wanted is None:
+        return f"{_NOUNS[target]} kept{'' if kept is None else f' at {_moved(target, kept)}'}: {why}"
+    what = {
+        Target.REPLICAS: counted(wanted, "replicas"),
+        Target.ACTIVE: _moved(target, wanted),
+    }.get(target, f"{_NOUNS[target]} {number(wanted)}")
+    return f"wanted {what}{'' if kept is None else f', kept {_moved(target, kept)}'}: {why}"
+
+
+def _held_by(suppressed: Suppressed) -> str:
+    """The cause alone: these templates end in an outcome, and what was held back has none."""
+    wording = WORDINGS[suppressed.code]
+    measured = suppressed.value is not None and suppressed.signal is not None
+    template = wording.held or (wording.measured if measured and wording.measured else wording.plain).partition(":")[0]
+    why = template.format_map(_measures(suppressed))
+    if suppressed.remaining_seconds is not None:
+        left = duration(suppressed.remaining_seconds)
+        why += f" has {left} left" if suppressed.code is Code.COOLDOWN else f", {left} left"
+    if wording.held and measured and suppressed.signal in CATALOG:
+        why += f" ({compared(suppressed.signal, suppressed.value, suppressed.threshold)})"
+    return why
+
+
+_NOUNS: Mapping[Target, str] = {
+    Target.REPLICAS: "replicas",
+    Target.ACTIVE: "activity",
+    Target.BATCH: "batch",
+    Target.TOKEN_BUDGET: "token budget",
+    Target.ADMISSION: "admission",
+}
+
+
+def _moved(target: Target, value: float) -> str:
+    if target is Target.ACTIVE:
+        return "active" if value else "zero replicas"
+    return number(value)
+
+
+def _measures(reason: Reason | Suppressed) -> dict[str, str]:
+    value, threshold = reason.value, reason.threshold
+    # "over 0" says nothing that the value does not say.
+    against = None if threshold == 0 else threshold
+    return {
+        "measured": phrase(reason.signal, value),
+        "compared": compared(reason.signal, value, against),
+        "signal": title(reason.signal),
+        "for": "" if value is None else duration(value),
+        "count": "" if value is None else number(value),
+        "each": "" if against is None else f" (one serves {quantity(reason.signal, against)})",
+    }
+
+
+def _outcomes(target: Target, targets: Targets, batch_before: int | None) -> dict[str, str]:
+    """The decided value on ``target``, told as a cut (``down``), a rise (``up``) and as it stands (``same``)."""
+    match target:
+        case Target.REPLICAS:
+            return dict.fromkeys(("down", "up", "same"), counted(targets.replicas, "replicas"))
+        case Target.ACTIVE:
+            return dict.fromkeys(("down", "up", "same"), _moved(target, float(targets.active)))
+        case Target.ADMISSION:
+            return dict.fromkeys(("down", "up", "same"), ADMISSIONS[targets.admission])
+        case Target.BATCH:
+            noun, value = "batch", targets.batch
+        case Target.TOKEN_BUDGET:
+            noun, value = "token budget", targets.token_budget
+    if value is None:
+        return dict.fromkeys(("down", "up", "same"), f"the engine's own {noun}")
+    cut, raised = f"{noun} cut to {number(value)}", f"{noun} raised to {number(value)}"
+    if target is Target.BATCH and batch_before:
+        if 2 * value == batch_before:
+            cut = f"batch halved to {value}"
+        elif value == 2 * batch_before:
+            raised = f"batch doubled to {value}"
+        elif value >= batch_before:
+            cut = f"batch {value}"
+        if value <= batch_before:
+            raised = f"batch {value}"
+    return {"down": cut, "up": raised, "same": f"{noun} {number(value)}"}

@@ -1,0 +1,1 @@
+"""What is measured: tri-state signals, engine presets, sources, and the pure window fold."""

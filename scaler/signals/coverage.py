@@ -1,0 +1,159 @@
+"""How far each endpoint's last sample can be trusted now, and how endpoints combine into one tri-state signal.
+
+An endpoint is *fresh* (its last good sample is no older than three scrapes), *held* (older, but within the policy's
+``hold_seconds``) or *lost*. All fresh: known. Any held or lost: the sum is not smaller, it lacks someone; so it is
+stale, with what the fresh ones show as its ``at_least``. Nobody fresh or held: unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from typing import Literal
+
+from scaler.signals.endpoint import Tracked
+from scaler.signals.model import Known, Signal, Stale, Unknown
+from scaler.signals.observation import EngineSample, Observation, ReadFailure
+
+#: A sample older than so many scrapes is not fresh: one or two lost ones are the network's everyday life.
+FRESH_INTERVALS = 3.0
+
+Combine = Literal["sum", "max", "min", "mean"]
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """The endpoints of one observation by freshness. ``endpoints`` counts all of them; ``oldest_at`` is when the oldest
+    of the samples that count was read; ``trouble`` says in words why nothing is known where nobody is fresh or held.
+    """
+
+    fresh: tuple[Tracked, ...]
+    held: tuple[Tracked, ...]
+    endpoints: int
+    oldest_at: float
+    trouble: str
+    stalled_after_seconds: float
+
+    def stalled(self, tracked: Tracked) -> bool:
+        """Work present and no progress for too long: it gives no capacity and its frozen gauges are not demand."""
+        return tracked.progress_seconds >= self.stalled_after_seconds
+
+
+def cover(
+    observation: Observation,
+    tracked: Mapping[str, Tracked],
+    now_mono: float,
+    *,
+    interval_seconds: float,
+    hold_seconds: float,
+    stalled_after_seconds: float,
+) -> Coverage:
+    """Sort the observation's endpoints by the age of their last good sample. Those not in it are gone, and ignored."""
+    fresh, held = [], []
+    for endpoint in sorted(observation.endpoints):
+        known = tracked.get(endpoint)
+        if known is None:
+            continue
+        age = now_mono - known.sample.at
+        if age <= FRESH_INTERVALS * interval_seconds:
+            fresh.append(known)
+        elif age <= hold_seconds:
+            held.append(known)
+    trouble = "" if fresh or held else _trouble(observation, hold_seconds)
+    oldest_at = min([known.sample.at for known in (*fresh, *held)], default=now_mono)
+    return Coverage(tuple(fresh), tuple(held), len(observation.endpoints), oldest_at, trouble, stalled_after_seconds)
+
+
+def gauge(coverage: Coverage, family: str, combine: Combine, *, without_stalled: bool = False) -> Signal[float]:
+    """One gauge family over all endpoints. ``without_stalled``: of a stalled one the value, frozen as it is, is left
+    out, but the endpoint counts as read.
+    """
+    if coverage.trouble:
+        return Unknown(coverage.trouble)
+    fresh, held = _reported(coverage.fresh, family), _reported(coverage.held, family)
+    if not fresh and not held:
+        return Unknown(f"no endpoint reports {family}")
+    oldest = min([tracked.sample.at for _, tracked in (*fresh, *held)])
+    complete = len(fresh) == coverage.endpoints
+    if without_stalled:
+        fresh, held = _working(fresh, coverage), _working(held, coverage)
+        if not fresh and not held and combine != "sum":
+            return Unknown(f"every replica that reports {family} is stalled")
+    now = [value for value, _ in fresh]
+    value = _combined([*now, *[value for value, _ in held]], combine)
+    return Known(value, oldest) if complete else Stale(value, oldest, _at_least(now, combine, coverage.endpoints))
+
+
+def count(coverage: Coverage, counts: Callable[[Tracked], bool]) -> Signal[float]:
+    """How many endpoints are so."""
+    if coverage.trouble:
+        return Unknown(coverage.trouble)
+    fresh = float(len([1 for tracked in coverage.fresh if counts(tracked)]))
+    if len(coverage.fresh) == coverage.endpoints:
+        return Known(fresh, coverage.oldest_at)
+    held = len([1 for tracked in coverage.held if counts(tracked)])
+    return Stale(fresh + held, coverage.oldest_at, fresh)
+
+
+def counting_complete(
+    coverage: Coverage, family: str, reports: Callable[[EngineSample], bool], since: float | None
+) -> bool | Unknown:
+    """Whether what was counted of ``family`` since ``since`` (monotonic; None: nothing yet) is from every endpoint all
+    there was; Unknown with its reason where nothing was counted at all.
+    """
+    if coverage.trouble:
+        return Unknown(coverage.trouble)
+    heard = [tracked for tracked in (*coverage.fresh, *coverage.held) if reports(tracked.sample)]
+    if not heard:
+        return Unknown(f"no endpoint reports {family}")
+    counted = [tracked for tracked in heard if tracked.rates is not None]
+    if not counted or since is None:
+        return Unknown("first read; no interval yet")
+    whole = [tracked for tracked in coverage.fresh if tracked.rates is not None and tracked.counted_from <= since]
+    return len(whole) == coverage.endpoints and len(heard) == coverage.endpoints
+
+
+def _reported(group: Sequence[Tracked], family: str) -> list[tuple[float, Tracked]]:
+    found = [(tracked.sample.gauges.get(family), tracked) for tracked in group]
+    return [(value, tracked) for value, tracked in found if value is not None and isfinite(value)]
+
+
+def _working(group: Sequence[tuple[float, Tracked]], coverage: Coverage) -> list[tuple[float, Tracked]]:
+    return [(value, tracked) for value, tracked in group if not coverage.stalled(tracked)]
+
+
+def _combined(values: Sequence[float], combine: Combine) -> float:
+    match combine:
+        case "sum":
+            return sum(values)
+        case "max":
+            return max(values)
+        case "min":
+            return min(values)
+        case "mean":
+            return sum(values) / len(values)
+
+
+def _at_least(fresh: Sequence[float], combine: Combine, endpoints: int) -> float:
+    """The lower bound of the whole that the fresh part proves: a mean's others may be 0, a minimum's anything."""
+    match combine:
+        case "sum":
+            return sum(fresh)
+        case "max":
+            return max(fresh, default=0.0)
+        case "min":
+            return 0.0
+        case "mean":
+            return sum(fresh) / endpoints
+
+
+def _trouble(observation: Observation, hold_seconds: float) -> str:
+    endpoints = len(observation.endpoints)
+    if not endpoints:
+        return "no endpoint is configured"
+    failures = [
+        (read.at, name, read.reason) for name, read in observation.endpoints.items() if isinstance(read, ReadFailure)
+    ]
+    reason = f"; last failure: {max(failures)[2]}" if failures else ""
+    return f"0 of {endpoints} endpoints read within {hold_seconds:g} s{reason}"

@@ -1,0 +1,251 @@
+"""The tri-state signal, and the one table of canonical signals.
+
+A signal is :class:`Known`, :class:`Stale`, :class:`Unknown` or :class:`NotApplicable`, never a bare number, because
+the costliest mistakes of autoscalers come from reading "absent" as zero. What each status permits:
+
+=================  ==================  ==================  ==========================
+status             may raise           may lower           may prove idleness
+=================  ==================  ==================  ==========================
+``Known``          yes                 yes                 yes
+``Stale``          its ``at_least``    no (it only holds)  no (timers freeze)
+``Unknown``        no                  no                  no (timers freeze)
+``NotApplicable``  no                  yes (it satisfies)  yes
+=================  ==================  ==================  ==========================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Generic, Literal, TypeAlias, TypeVar
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Known(Generic[T_co]):
+    """A trustworthy value. ``at`` is the monotonic time (seconds) of its oldest contributing sample."""
+
+    value: T_co
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Stale(Generic[T_co]):
+    """The last trustworthy value, no longer fresh. It holds; it never lowers.
+
+    ``at_least`` is the part that *was* measured just now (the endpoints that did answer): a lower bound of the truth,
+    and so allowed to raise. 0.0 where nothing answered.
+    """
+
+    value: T_co
+    at: float
+    at_least: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """Nothing trustworthy; ``reason`` says why, for a person."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class NotApplicable:
+    """The quantity does not exist here (engine has no such metric, no traffic, no replica); ``reason`` says which."""
+
+    reason: str
+
+
+Signal: TypeAlias = Known[T_co] | Stale[T_co] | Unknown | NotApplicable
+
+Status = Literal["known", "stale", "unknown", "not_applicable"]
+
+
+def status(signal: Signal[object]) -> Status:
+    """The word for a signal's status, as metrics, API and page spell it."""
+    match signal:
+        case Known():
+            return "known"
+        case Stale():
+            return "stale"
+        case Unknown():
+            return "unknown"
+        case NotApplicable():
+            return "not_applicable"
+
+
+def at_least(signal: Signal[float]) -> float:
+    """The greatest value the signal certainly has now (0.0 when it says nothing): what may raise."""
+    match signal:
+        case Known(value=value):
+            return value
+        case Stale(at_least=value):
+            return value
+        case _:
+            return 0.0
+
+
+def known_value(signal: Signal[T_co]) -> T_co | None:
+    """The value if known, else None. None is never zero: callers decide what doubt means for them."""
+    return signal.value if isinstance(signal, Known) else None
+
+
+def is_zero(signal: Signal[float]) -> bool:
+    """Whether the signal *proves* zero: known 0, or not applicable."""
+    match signal:
+        case Known(value=value):
+            return value == 0
+        case NotApplicable():
+            return True
+        case _:
+            return False
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """Where a histogram quantile certainly lies, seconds: ``low < q <= high``; ``high`` is inf in the last bucket."""
+
+    low: float
+    high: float
+
+    @property
+    def estimate(self) -> float:
+        """One number for graphs: the middle, or the lower bound where there is no upper one."""
+        return self.low if self.high == float("inf") else (self.low + self.high) / 2
+
+
+Verdict = Literal["met", "breached", "undecided"]
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """One latency over the window: quantile intervals, exact mean (seconds) and how many samples stand behind them."""
+
+    p50: Interval
+    p95: Interval
+    p99: Interval
+    mean_seconds: float
+    samples: float
+
+    def against(self, objective_seconds: float, minimum_samples: int) -> Verdict:
+        """P95 against a bound. ``breached`` only if even its lower bound is at or over it, ``met`` only if even its
+        upper bound is within it; otherwise, or with too few samples, ``undecided``: a bucket's width is not evidence.
+        """
+        if self.samples < minimum_samples:
+            return "undecided"
+        if self.p95.low >= objective_seconds:
+            return "breached"
+        if self.p95.high <= objective_seconds:
+            return "met"
+        return "undecided"
+
+
+@dataclass(frozen=True, slots=True)
+class SignalKind:
+    """What a canonical signal means, its unit, how it combines over series and pods, and what needs it."""
+
+    meaning: str
+    unit: str
+    combine: str
+    required_for: tuple[str, ...] = ()
+
+
+_DOWN = ("replicas down", "zero")
+
+#: The one table of canonical signals; the fields of :class:`Signals` are exactly its keys.
+CATALOG: Mapping[str, SignalKind] = {
+    "arrivals_per_second": SignalKind("requests arriving, over the window", "req/s", "sum of per-series deltas", _DOWN),
+    "arrivals_recent_per_second": SignalKind(
+        "requests arriving, over the last 15 s", "req/s", "sum of per-series deltas"
+    ),
+    "arrivals_last_per_second": SignalKind(
+        "requests arriving, between the last two reads", "req/s", "sum of per-series deltas"
+    ),
+    "finished_per_second": SignalKind("requests finished, over the window", "req/s", "sum of per-series deltas"),
+    "running": SignalKind("sequences being computed", "requests", "sum; stalled replicas left out", _DOWN),
+    "waiting": SignalKind("requests queued in the engine", "requests", "sum; stalled replicas left out", _DOWN),
+    "pending": SignalKind(
+        "requests held or refused at the gateway for want of a replica", "requests", "sum", ("zero",)
+    ),
+    "wake_demand": SignalKind("unanswered calls of /wake", "requests", "sum", ("zero",)),
+    "saturated_sequences": SignalKind(
+        "running in a replica that also queued, at both of the last two reads: its cap",
+        "sequences",
+        "max over replicas",
+    ),
+    "ready_replicas": SignalKind("replicas that report and serve", "replicas", "count", _DOWN),
+    "stalled_replicas": SignalKind("replicas with work and no progress", "replicas", "count"),
+    "e2e_seconds": SignalKind("whole request, arrival to last token", "s", "per-pod bucket deltas, then sum"),
+    "ttft_seconds": SignalKind("arrival to first token", "s", "per-pod bucket deltas, then sum"),
+    "tpot_seconds": SignalKind("between two output tokens", "s", "per-pod bucket deltas, then sum"),
+    "queue_seconds": SignalKind("waiting in the engine", "s", "per-pod bucket deltas, then sum"),
+    "prefill_seconds": SignalKind("computing the prompt", "s", "per-pod bucket deltas, then sum"),
+    "decode_seconds": SignalKind("computing the answer", "s", "per-pod bucket deltas, then sum"),
+    "prompt_tokens_mean": SignalKind("prompt length of finished requests", "tokens", "sum / count"),
+    "generation_tokens_mean": SignalKind("answer length of finished requests", "tokens", "sum / count"),
+    "prompt_tokens_per_second": SignalKind("prompt tokens computed, over the window", "tokens/s", "sum"),
+    "generation_tokens_per_second": SignalKind("answer tokens computed, over the window", "tokens/s", "sum"),
+    "kv_use_ratio": SignalKind("KV-cache use of the fullest engine", "0..1", "max", ("batch cut by memory",)),
+    "kv_use_mean_ratio": SignalKind("KV-cache use, mean over engines", "0..1", "mean"),
+    "kv_capacity_tokens": SignalKind("KV-cache tokens of one replica", "tokens", "min over replicas"),
+    "preemptions_recent": SignalKind(
+        "sequences preempted over the last 15 s", "requests", "sum", ("batch cut by memory",)
+    ),
+    "gpu_busy_ratio": SignalKind("share of time a kernel ran", "0..1", "mean"),
+    "sm_active_ratio": SignalKind("share of SM cycles in use", "0..1", "mean"),
+    "gpu_memory_free_ratio": SignalKind(
+        "free device memory of the fullest GPU", "0..1", "min", ("batch cut by memory",)
+    ),
+    "applied_batch": SignalKind("batch size the engine reports it runs with", "sequences", "min over replicas"),
+}
+
+_NO_SOURCE = Unknown("no source gives this signal")
+
+
+@dataclass(frozen=True, slots=True)
+class Signals:
+    """Every canonical signal of one workload at one tick. :data:`CATALOG` says what each means."""
+
+    arrivals_per_second: Signal[float] = _NO_SOURCE
+    arrivals_recent_per_second: Signal[float] = _NO_SOURCE
+    arrivals_last_per_second: Signal[float] = _NO_SOURCE
+    finished_per_second: Signal[float] = _NO_SOURCE
+    running: Signal[float] = _NO_SOURCE
+    waiting: Signal[float] = _NO_SOURCE
+    pending: Signal[float] = _NO_SOURCE
+    wake_demand: Signal[float] = _NO_SOURCE
+    saturated_sequences: Signal[float] = _NO_SOURCE
+    ready_replicas: Signal[float] = _NO_SOURCE
+    stalled_replicas: Signal[float] = _NO_SOURCE
+    e2e_seconds: Signal[Latency] = _NO_SOURCE
+    ttft_seconds: Signal[Latency] = _NO_SOURCE
+    tpot_seconds: Signal[Latency] = _NO_SOURCE
+    queue_seconds: Signal[Latency] = _NO_SOURCE
+    prefill_seconds: Signal[Latency] = _NO_SOURCE
+    decode_seconds: Signal[Latency] = _NO_SOURCE
+    prompt_tokens_mean: Signal[float] = _NO_SOURCE
+    generation_tokens_mean: Signal[float] = _NO_SOURCE
+    prompt_tokens_per_second: Signal[float] = _NO_SOURCE
+    generation_tokens_per_second: Signal[float] = _NO_SOURCE
+    kv_use_ratio: Signal[float] = _NO_SOURCE
+    kv_use_mean_ratio: Signal[float] = _NO_SOURCE
+    kv_capacity_tokens: Signal[float] = _NO_SOURCE
+    preemptions_recent: Signal[float] = _NO_SOURCE
+    gpu_busy_ratio: Signal[float] = _NO_SOURCE
+    sm_active_ratio: Signal[float] = _NO_SOURCE
+    gpu_memory_free_ratio: Signal[float] = _NO_SOURCE
+    applied_batch: Signal[float] = _NO_SOURCE
+    #: Dispersion φ = variance / mean of 15 s arrival counts over 30 min; None until enough of them are seen.
+    arrivals_dispersion: float | None = None
+    #: Whether any activity counter moved since the last tick (it restarts the idle proof even if gauges read 0).
+    counters_moved: bool = False
+    #: What a person should know about how the signals were read ("two models share the endpoint", ...).
+    warnings: tuple[str, ...] = ()
+
+    def items(self) -> list[tuple[str, Signal[float] | Signal[Latency]]]:
+        """(name, signal) of every canonical signal, in the catalog's order."""
+        return [(name, getattr(self, name)) for name in CATALOG]
+
+
+assert set(CATALOG) <= {field.name for field in fields(Signals)}

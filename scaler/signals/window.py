@@ -1,0 +1,196 @@
+"""The window fold: history and one observation in, history and canonical signals out. Pure; the server and the lab
+share it, so that what the lab proves is what runs.
+
+Work per fold grows with endpoints plus intervals in the window, never with their product: what each endpoint counted is
+summed at once (:mod:`scaler.signals.flow`), and only its last sample is kept (:mod:`scaler.signals.endpoint`). How an
+endpoint's silence becomes known, stale or unknown is in :mod:`scaler.signals.coverage`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from scaler.policy.model import Policy
+from scaler.signals.coverage import Coverage, count, cover, gauge
+from scaler.signals.flow import ARRIVALS, FINISHED, GENERATION_TOKENS, PREEMPTIONS, PROMPT_TOKENS, RECENT_SECONDS
+from scaler.signals.history import History
+from scaler.signals.horizon import look_back
+from scaler.signals.model import Known, NotApplicable, Signal, Signals, Stale, Unknown, is_zero
+from scaler.signals.observation import EngineSample, Observation
+from scaler.signals.watermark import activity_watermark, unchanged_since
+
+__all__ = ["History", "activity_watermark", "fold", "unchanged_since"]
+
+_NO_WAKE_SOURCE = NotApplicable("no wake source is configured")
+_EMPTY_MEANS_ZERO = NotApplicable("empty means zero")
+
+
+def fold(
+    history: History,
+    observation: Observation,
+    now_mono: float,
+    policy: Policy,
+    *,
+    interval_seconds: float,
+    now_unix: float | None = None,
+) -> tuple[History, Signals]:
+    """Take one observation into ``history`` and say what every canonical signal is at ``now_mono`` (monotonic seconds).
+
+    ``interval_seconds`` is how often the sources are read; a sample older than three of it is not fresh. ``now_unix``
+    (Unix seconds, at ``now_mono``) tells which processes are young, so that their first requests count; without it an
+    endpoint's first sample only is what the next is counted from. An observation that is already in ``history`` may be
+    given again, to judge it at a later time. Never raises for anything an engine can report.
+    """
+    history, moved = history.taken(
+        observation,
+        now_mono,
+        interval_seconds=interval_seconds,
+        window_seconds=policy.window_seconds,
+        now_unix=now_unix,
+    )
+    coverage = cover(
+        observation,
+        history.tracked,
+        now_mono,
+        interval_seconds=interval_seconds,
+        hold_seconds=policy.hold_seconds,
+        stalled_after_seconds=policy.stalled_after_seconds,
+    )
+    nobody_read = not any(isinstance(read, EngineSample) for read in observation.endpoints.values())
+    if policy.scrape.empty_means == "zero" and nobody_read and observation.endpoints:
+        signals = _all_zero(observation.at)
+    else:
+        signals = _measured(history, coverage, policy.window_seconds)
+    counts = history.flow.counts
+    warnings = {text for tracked in (*coverage.fresh, *coverage.held) for text in tracked.sample.warnings}
+    signals = replace(
+        signals,
+        arrivals_dispersion=counts.dispersion if counts else None,
+        counters_moved=moved,
+        warnings=tuple(sorted(warnings)),
+    )
+    return history, _with_demand(signals, observation)
+
+
+def _measured(history: History, coverage: Coverage, window_seconds: float) -> Signals:
+    window = look_back(history, coverage, window_seconds)
+    recent = look_back(history, coverage, RECENT_SECONDS)
+    arrivals, finished = window.rate(ARRIVALS), window.rate(FINISHED)
+    running = gauge(coverage, "running", "sum", without_stalled=True)
+    quiet = is_zero(arrivals) and is_zero(finished) and is_zero(running)
+    return Signals(
+        arrivals_per_second=arrivals,
+        arrivals_recent_per_second=recent.rate(ARRIVALS),
+        arrivals_last_per_second=recent.last_rate(ARRIVALS),
+        finished_per_second=finished,
+        running=running,
+        waiting=gauge(coverage, "waiting", "sum", without_stalled=True),
+        saturated_sequences=_saturated(coverage),
+        ready_replicas=count(coverage, lambda tracked: not coverage.stalled(tracked)),
+        stalled_replicas=count(coverage, coverage.stalled),
+        e2e_seconds=window.latency("e2e", quiet),
+        ttft_seconds=window.latency("ttft", quiet),
+        tpot_seconds=window.latency("tpot", quiet),
+        queue_seconds=window.latency("queue", quiet),
+        prefill_seconds=window.latency("prefill", quiet),
+        decode_seconds=window.latency("decode", quiet),
+        prompt_tokens_mean=window.mean("prompt_length", quiet),
+        generation_tokens_mean=window.mean("generation_length", quiet),
+        prompt_tokens_per_second=window.rate(PROMPT_TOKENS),
+        generation_tokens_per_second=window.rate(GENERATION_TOKENS),
+        kv_use_ratio=_ratio(gauge(coverage, "kv_use", "max", without_stalled=True)),
+        kv_use_mean_ratio=_ratio(gauge(coverage, "kv_use_mean", "mean", without_stalled=True)),
+        kv_capacity_tokens=gauge(coverage, "kv_capacity_tokens", "min"),
+        preemptions_recent=recent.counted(PREEMPTIONS),
+        gpu_busy_ratio=_ratio(gauge(coverage, "gpu_busy", "mean")),
+        sm_active_ratio=_ratio(gauge(coverage, "sm_active", "mean")),
+        gpu_memory_free_ratio=_ratio(gauge(coverage, "gpu_memory_free", "min")),
+        applied_batch=gauge(coverage, "applied_batch", "min"),
+    )
+
+
+def _saturated(coverage: Coverage) -> Signal[float]:
+    """The largest ``saturated`` of an endpoint; not applicable while nobody queues, for then no cap shows."""
+    if coverage.trouble:
+        return Unknown(coverage.trouble)
+    fresh, held = (
+        [tracked.saturated for tracked in group if tracked.saturated is not None and not coverage.stalled(tracked)]
+        for group in (coverage.fresh, coverage.held)
+    )
+    complete = len(coverage.fresh) == coverage.endpoints
+    if fresh and complete:
+        return Known(max(fresh), coverage.oldest_at)
+    if fresh or held:
+        return Stale(max([*fresh, *held]), coverage.oldest_at, max(fresh, default=0.0))
+    return NotApplicable("no replica queued at both of its last two reads")
+
+
+def _ratio(signal: Signal[float]) -> Signal[float]:
+    """Rounding takes an engine's ratio a little over 1; nothing can be fuller than full."""
+    match signal:
+        case Known(value=value, at=at):
+            return Known(min(max(value, 0.0), 1.0), at)
+        case Stale(value=value, at=at, at_least=least):
+            return Stale(min(max(value, 0.0), 1.0), at, min(max(least, 0.0), 1.0))
+        case _:
+            return signal
+
+
+def _all_zero(at: float) -> Signals:
+    """What the operator declared silence to mean (``scrape.empty_means: zero``): no load, and nothing to be slow."""
+    zero, nothing = Known(0.0, at), _EMPTY_MEANS_ZERO
+    return Signals(
+        arrivals_per_second=zero,
+        arrivals_recent_per_second=zero,
+        arrivals_last_per_second=zero,
+        finished_per_second=zero,
+        running=zero,
+        waiting=zero,
+        saturated_sequences=nothing,
+        ready_replicas=zero,
+        stalled_replicas=zero,
+        e2e_seconds=nothing,
+        ttft_seconds=nothing,
+        tpot_seconds=nothing,
+        queue_seconds=nothing,
+        prefill_seconds=nothing,
+        decode_seconds=nothing,
+        prompt_tokens_mean=nothing,
+        generation_tokens_mean=nothing,
+        prompt_tokens_per_second=zero,
+        generation_tokens_per_second=zero,
+        kv_use_ratio=zero,
+        kv_use_mean_ratio=zero,
+        kv_capacity_tokens=nothing,
+        preemptions_recent=zero,
+        gpu_busy_ratio=nothing,
+        sm_active_ratio=nothing,
+        gpu_memory_free_ratio=nothing,
+        applied_batch=nothing,
+    )
+
+
+def _with_demand(signals: Signals, observation: Observation) -> Signals:
+    """``signals`` with what gateways told. Their arrivals stand in only where the engines' are not known: at zero
+    replicas nobody else sees a request come.
+    """
+    demand = observation.demand
+    if demand is None:
+        return replace(signals, pending=_NO_WAKE_SOURCE, wake_demand=_NO_WAKE_SOURCE)
+    pending: Signal[float] = (
+        Unknown(demand.reason or "no gateway reports its pending requests")
+        if demand.pending is None
+        else Known(demand.pending, demand.at)
+    )
+    recent, last = signals.arrivals_recent_per_second, signals.arrivals_last_per_second
+    if demand.arrivals_per_second is not None:
+        told = Known(demand.arrivals_per_second, demand.at)
+        recent = recent if isinstance(recent, Known) else told
+        last = last if isinstance(last, Known) else told
+    return replace(
+        signals,
+        pending=pending,
+        wake_demand=Known(1.0 if demand.wake_requested else 0.0, demand.at),
+        arrivals_recent_per_second=recent,
+        arrivals_last_per_second=last,
+    )

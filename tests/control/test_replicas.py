@@ -1,0 +1,93 @@
+"""Demand is a flow, a backlog is a stock."""
+
+from scaler.control.model import Code, LoadState
+from scaler.policy.model import Batch, Capacity, Objectives, Policy, ReplicaRange
+from tests.control.timeline import Timeline, latency
+
+POLICY = Policy(
+    capacity=Capacity(requests_per_second=10, sequences=20), batch=Batch(max=32), replicas=ReplicaRange(max=50)
+)
+
+
+def load(rate: float, **more: object) -> dict[str, object]:
+    return dict(arrivals=rate, recent=rate, last=rate, running=rate, waiting=0, ready=1, kv=0.3) | more
+
+
+def test_replicas_for_the_flow() -> None:
+    Timeline(POLICY).at("0s", **load(35)).expect(replicas=4).because(Code.ARRIVALS)
+
+
+def test_a_backlog_buys_what_drains_it_in_a_minute_and_no_more() -> None:
+    # 35/10 + 1200/(60·10) = 5.5; taken for steady demand it would have asked for more than sixty
+    Timeline(POLICY).at("0s", **load(35, waiting=1200)).expect(replicas=6)
+
+
+def test_running_sequences_guard_where_rates_say_little() -> None:
+    Timeline(POLICY).at("0s", **load(1, running=90)).expect(replicas=5).because(Code.RUNNING)
+
+
+def test_before_any_rate_is_known_what_is_in_flight_stands_in() -> None:
+    policy = Policy(capacity=Capacity(sequences=8), replicas=ReplicaRange(max=50))
+    Timeline(policy).at("0s", running=8, waiting=16, ready=1).expect(replicas=3).because(Code.IN_FLIGHT)
+
+
+def test_littles_law_gives_the_rate_of_a_replica_from_the_measured_residence() -> None:
+    policy = Policy(objectives=Objectives(), capacity=Capacity(sequences=8))
+    measured = load(9, running=8, e2e=latency(4, mean=2.5), queue=latency(1, mean=0.5))
+    timeline = Timeline(policy).at("0s", **measured)
+    assert timeline.decision is not None
+    assert timeline.decision.capacity.requests_per_second == 4.0  # 8 sequences / (2.5 s - 0.5 s)
+    timeline.expect(replicas=3)
+
+
+def test_a_replica_that_queues_shows_its_own_cap() -> None:
+    timeline = Timeline(Policy()).at("0s", running=8, waiting=20, ready=1, saturated_sequences=8)
+    timeline.at("5s", running=8, waiting=20, ready=1, saturated_sequences=8)
+    timeline.expect(replicas=4)  # 28 in flight over 8, not over the prior of 32
+
+
+def test_g5_01_one_shortage_is_answered_once_while_pods_load() -> None:
+    policy = Policy(capacity=Capacity(requests_per_second=1, sequences=10), replicas=ReplicaRange(max=16))
+    shortage = dict(arrivals=3.3, recent=3.3, last=3.3, running=20, waiting=40, ready=2, kv=0.2)
+    timeline = Timeline(policy).at("0s", **shortage).at("5m")
+    assert {decision.targets.replicas for decision in timeline.history} == {4}
+
+
+def test_up_is_immediate_and_down_waits_for_the_highest_need_of_five_minutes() -> None:
+    timeline = Timeline(POLICY).at("0s", **load(30, ready=3)).at("6m").at("6m5s", **load(80, ready=3))
+    timeline.expect(replicas=8).at("7m", **load(30, ready=8)).expect(replicas=8).held_back(Code.DOWN_WINDOW)
+    timeline.at("11m50s").expect(replicas=8).at("12m").expect(replicas=4).at("13m55s").expect(replicas=4)
+    timeline.at("14m").expect(replicas=3)
+
+
+def test_floor_and_ceiling_bound_everything() -> None:
+    policy = POLICY.model_copy(update={"replicas": ReplicaRange(min=2, max=5)})
+    Timeline(policy).at("0s", **load(0.1)).expect(replicas=2).because(Code.FLOOR)
+    Timeline(policy).at("0s", **load(500)).expect(replicas=5, need=50).held_back(Code.CEILING)
+
+
+def test_g5_05_a_scale_down_just_done_does_not_delay_the_next_scale_up() -> None:
+    timeline = Timeline(POLICY).at("0s", **load(40, ready=4)).at("1m").at("1m5s", **load(15, ready=4))
+    timeline.at("6m5s").expect(replicas=2).at("6m25s", **load(15, ready=2, waiting=4200)).expect(replicas=9)
+
+
+def test_states_have_hysteresis() -> None:
+    timeline = Timeline(POLICY).at("0s", **load(10, ready=1)).expect(state=LoadState.HIGH)
+    timeline.at("5s", **load(9, ready=1)).expect(state=LoadState.HIGH)  # 0.9: entered at 1.0, left below 0.85
+    timeline.at("10s", **load(8, ready=1)).expect(state=LoadState.NORMAL)
+    timeline.at("15s", **load(9, ready=1)).expect(state=LoadState.NORMAL)
+    timeline.at("20s", **load(5, ready=1)).expect(state=LoadState.NORMAL)
+    timeline.at("2m15s").expect(state=LoadState.NORMAL).at("2m20s").expect(state=LoadState.LOW)
+    timeline.at("2m25s", **load(6, ready=1)).expect(state=LoadState.LOW)  # 0.6: entered at 0.55, left above 0.65
+    timeline.at("2m30s", **load(7, ready=1)).expect(state=LoadState.NORMAL)
+
+
+def test_a_busy_gpu_is_not_low_unless_its_sms_idle() -> None:
+    lazy = load(1, running=1)
+    Timeline(POLICY).at("0s", **lazy, gpu_busy=0.9).at("10m").expect(state=LoadState.NORMAL)
+    Timeline(POLICY).at("0s", **lazy, gpu_busy=0.9, sm_active_ratio=0.1).at("10m").expect(state=LoadState.LOW)
+
+
+def test_a_busy_gpu_with_a_growing_queue_is_high() -> None:
+    timeline = Timeline(POLICY).at("0s", **load(3, waiting=1), gpu_busy=0.9).expect(state=LoadState.NORMAL)
+    timeline.at("5s", **load(3, waiting=2), gpu_busy=0.9).expect(state=LoadState.HIGH)

@@ -1,0 +1,65 @@
+"""What a valid policy still leaves unsaid."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from scaler.policy.model import Policy
+from scaler.policy.warnings import warnings_of
+
+COMPLETE: dict[str, dict[str, Any]] = {
+    "scrape": {"urls": ["http://vllm:8000/metrics"]},
+    "push": {"enabled": True},
+    "replicas": {"max": 8},
+    "batch": {"max": 32},
+}
+
+
+def warned(**groups: dict[str, Any] | str) -> list[str]:
+    return list(warnings_of(Policy.model_validate(COMPLETE | groups)))
+
+
+def test_a_complete_policy_has_no_warnings() -> None:
+    assert warned() == []
+
+
+@pytest.mark.parametrize(
+    ("groups", "says"),
+    [
+        ({"scrape": {}}, "no source: "),
+        ({"push": {}}, "nothing can wake this workload from zero: "),
+        ({"replicas": {}}, "declare replicas.max equal to the ScaledObject's maxReplicaCount"),
+        ({"batch": {}}, "the engine's cap is told by no metric; declare batch.max"),
+        ({"capacity": {"sequences": 48}}, "target_unreachable: capacity.sequences (48) is above batch.max (32)"),
+        ({"warm": {"floor": 9}}, "warm.floor (9) is above replicas.max (8)"),
+        ({"replicas": {"max": 8, "activation": 9}}, "replicas.activation (9) is above replicas.max (8)"),
+        (
+            {"jump": {"rows": [{"rate_at_least": 1, "batch": 33, "replicas": 2}]}},
+            "jump.rows (33) is above batch.max (32)",
+        ),
+    ],
+)
+def test_each_gap_has_its_warning(groups: dict[str, Any], says: str) -> None:
+    (text,) = warned(**groups)
+    assert says in text
+
+
+@pytest.mark.parametrize(
+    "groups",
+    [
+        {"push": {}, "replicas": {"min": 1, "max": 8}},
+        {"push": {}, "warm": {"floor": 1}},
+        {"batch": {}, "strategy": "stepwise"},
+        {"capacity": {"sequences": 32}},
+    ],
+)
+def test_what_is_in_order_is_not_warned_of(groups: dict[str, Any]) -> None:
+    assert warned(**groups) == []
+
+
+def test_a_hidden_value_is_not_shown() -> None:
+    policy = Policy.model_validate(COMPLETE | {"capacity": {"sequences": 48}})
+    (text,) = warnings_of(policy, {("capacity", "sequences")})
+    assert "48" not in text

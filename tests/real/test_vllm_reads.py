@@ -1,0 +1,73 @@
+"""A real vLLM under load, read by the scrape source: every family that decisions rest on is there and means it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import aiohttp
+import pytest
+
+from scaler.policy.model import Scrape
+from scaler.signals.observation import EngineSample
+from scaler.signals.preset import Preset, load_preset
+from scaler.signals.scrape import scrape
+from tests.real import load, vllm_cpu
+
+pytestmark = pytest.mark.real
+
+#: Three times the batch: it stays full and a queue stays, whoever finishes.
+STREAMS = 24
+
+
+async def read(server: vllm_cpu.Server, preset: Preset) -> EngineSample:
+    """One read of the replica; a failure's reason fails the test."""
+    async with aiohttp.ClientSession() as session:
+        config = Scrape(urls=(server.metrics_url,))
+        answers = await scrape(session, config, preset, mono=time.monotonic, unix=time.time)
+    sample = answers[server.metrics_url]
+    assert isinstance(sample, EngineSample), sample
+    return sample
+
+
+async def test_a_real_vllm_under_load_gives_every_family(vllm: vllm_cpu.Server) -> None:
+    preset = load_preset("vllm")
+    quiet = await read(vllm, preset)
+    assert (quiet.gauges["running"], quiet.gauges["waiting"]) == (0, 0)
+
+    driver = asyncio.create_task(load.keep_streams(vllm.url, streams=STREAMS, seconds=12, max_tokens=100))
+    await asyncio.sleep(8)
+    busy = await read(vllm, preset)
+    outcome = await driver
+
+    assert (outcome.failed, outcome.failures) == (0, [])
+    assert outcome.ok >= STREAMS
+    assert 0 < busy.gauges["running"] <= vllm.max_num_seqs
+    assert 0 < busy.gauges["waiting"] <= STREAMS
+    assert 0 < busy.gauges["kv_use"] <= 1
+    assert busy.gauges["kv_capacity_tokens"] > 1024
+    assert set(busy.counters) == {family for family, of in preset.families.items() if of.kind == "counter"}
+    assert set(busy.histograms) == {family for family, of in preset.families.items() if of.kind == "histogram"}
+    assert busy.process_start_seconds is not None
+    assert 0 < time.time() - busy.process_start_seconds < 3600
+    assert busy.warnings == ()
+
+    def finished(sample: EngineSample) -> float:
+        return sum(sample.counters["finished"].values())
+
+    after = await read(vllm, preset)
+    assert finished(quiet) < finished(busy) < finished(after) == finished(quiet) + outcome.ok
+    for name in ("ttft", "tpot", "e2e", "queue", "prefill", "decode"):
+        series = after.histograms[name]
+        assert sum(buckets.count for buckets in series.values()) > 0, name
+        assert all(buckets.cumulative[-1] == buckets.count for buckets in series.values()), name
+    # Most requests waited for whole answers of others: the queue is in the queue's own histogram.
+    queue = after.histograms["queue"].values()
+    assert sum(buckets.sum for buckets in queue) > 0.5
+
+
+async def test_a_load_goes_to_this_machine_only_and_ends() -> None:
+    with pytest.raises(ValueError, match="not on this machine"):
+        await load.keep_streams("http://example.org:8000", streams=1, seconds=1)
+    with pytest.raises(ValueError, match="bounded"):
+        await load.arrive("http://127.0.0.1:1", requests_per_second=10, seconds=1e6)

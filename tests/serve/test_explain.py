@@ -1,0 +1,110 @@
+"""A workload explained in a terminal: state, targets, reasons, what is held back, and what to do next."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+from typing import Any
+
+from rich.console import Console
+
+from scaler.control.model import Admission, Code, LoadState, Reason, Suppressed, Target, Targets
+from scaler.serve.explain import NO_SOURCE, explain
+from scaler.serve.render import workload_detail
+from scaler.serve.snapshot import SourceHealth
+from scaler.signals.model import Signals, Unknown
+from tests.serve.tide import FakeWorkloads, snapshot
+
+
+def explained(width: int = 120, current: bool = True, **changes: Any) -> str:
+    """What a person reads, after the document went over the wire."""
+    workload = FakeWorkloads().add("team-a/chat", snapshot(**changes))
+    document = json.loads(json.dumps(workload_detail(workload, 101.0, current=current), allow_nan=False))
+    out = io.StringIO()
+    Console(file=out, width=width).print(explain(document))
+    return out.getvalue()
+
+
+def test_it_says_the_state_the_targets_and_why() -> None:
+    text = explained()
+    assert "team-a/chat is critical for 12 s: a critical bound is broken" in text
+    assert "2 replicas wanted, 1 ready, floor 0, ceiling 4" in text
+    assert "batch      32; new requests are taken" in text
+    assert "P95 2.5 s to 5 s, objective 1 s: breached" in text
+    assert "P95 over 40 ms, objective 50 ms: undecided" in text
+    assert "- KV use 0.97 is over 0.95: batch cut to 32" in text
+    assert "- wanted 6 replicas, kept 4: the ceiling" in text
+
+
+def test_signals_come_with_status_age_and_the_reason_there_is_none() -> None:
+    lines = {line.split()[0]: line for line in explained().splitlines() if line.strip()}
+    assert lines["waiting"].split() == ["waiting", "stale", "7", "requests", "41", "s"]
+    assert "no requests in the window" in lines["e2e_seconds"]
+    assert "running" in lines
+
+
+def test_what_nothing_measures_is_named_once() -> None:
+    text = explained()
+    assert text.count("no source gives") == 1
+    assert "no source gives arrivals_recent_per_second" in text
+    assert Signals().running == Unknown(NO_SOURCE)
+
+
+def test_it_ends_with_what_to_do_next() -> None:
+    text = explained()
+    advice = text.partition("What to do next")[2]
+    assert "raise replicas.max" in advice
+    assert "GET /v1/workloads/team-a/chat/decisions" in advice
+
+
+def test_unavailable_is_not_shown_as_a_count_that_holds() -> None:
+    lost = Reason(Code.SIGNAL_LOST_TOO_LONG, Target.REPLICAS, "running", 130.0, 120.0)
+    text = explained(state=LoadState.UNKNOWN, available=False, reasons=(lost,))
+    assert "KEDA is told UNAVAILABLE and keeps its count (2 replicas wanted last)" in text
+    assert "running lost for 2 min 10 s, too long to hold on" in text
+    assert "restore the missing signal" in text
+
+
+def test_a_failing_source_and_warnings_are_told() -> None:
+    text = explained(
+        health=(SourceHealth("scrape", "http://vllm:8000/metrics", False, "timed out after 3 s", 3.0),),
+        warnings=("replicas.max is not declared",),
+    )
+    assert "scrape http://vllm:8000/metrics: timed out after 3 s" in text
+    assert "- replicas.max is not declared" in text
+    assert "make the failing sources answer" in text
+
+
+def test_the_same_advice_is_given_once() -> None:
+    held = Suppressed(Code.KV_ROOM, Target.BATCH, 64, 32, "kv_use_ratio", 0.9, 0.85)
+    text = explained(width=200, suppressed=(held, replace(held, wanted=48.0)))
+    assert text.count("KV cache is the limit here") == 1
+
+
+def test_zero_replicas_and_an_engines_own_batch_read_well() -> None:
+    text = explained(
+        state=LoadState.IDLE,
+        cause=None,
+        targets=Targets(0, False, None, None, Admission.OPEN),
+        ready=None,
+        ceiling=None,
+    )
+    assert "0 replicas wanted (inactive), readiness not known, floor 0, ceiling none" in text
+    assert "batch      the engine's own" in text
+
+
+def test_a_dead_loop_is_said() -> None:
+    assert "it has not evaluated this workload lately" in explained(current=False)
+
+
+def test_a_workload_without_a_tick_says_so() -> None:
+    workload = FakeWorkloads().add("team-b/new")
+    out = io.StringIO()
+    Console(file=out, width=100).print(explain(workload_detail(workload, 101.0, current=False)))
+    assert "team-b/new is unknown: not evaluated yet" in out.getvalue()
+    assert "ask again in a few seconds" in out.getvalue()
+
+
+def test_text_from_outside_is_no_markup() -> None:
+    assert "[red]x[/red]" in explained(warnings=("[red]x[/red]",))

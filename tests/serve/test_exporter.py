@@ -1,0 +1,253 @@
+"""Our own /metrics: one consistent picture per scrape, nothing stale, nothing that Prometheus would refuse (G6-09)."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+import pytest
+from prometheus_client import CollectorRegistry, exposition, generate_latest
+from prometheus_client.openmetrics import exposition as openmetrics
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from prometheus_client.parser import text_string_to_metric_families as parse_text
+
+from scaler.control.model import CapacityEstimate, Code, LoadState, Suppressed, Target, Targets
+from scaler.policy.model import Objectives
+from scaler.serve.exporter import GAUGES, WorkloadCollector
+from scaler.serve.snapshot import SourceHealth
+from scaler.signals.model import CATALOG, Known, Signals
+from tests.serve.tide import POLICY, FakeWorkloads, snapshot
+
+Series = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+class Scraped:
+    """One scrape, parsed by the library's own parser."""
+
+    def __init__(self, workloads: FakeWorkloads) -> None:
+        registry = CollectorRegistry()
+        registry.register(WorkloadCollector(workloads))
+        self.text = generate_latest(registry).decode()
+        samples = [sample for family in parse_text(self.text) for sample in family.samples]
+        keys = Counter((sample.name, frozenset(sample.labels.items())) for sample in samples)
+        assert not [key for key, count in keys.items() if count > 1], "two samples with equal labels"
+        self.series: Series = {(s.name, frozenset(s.labels.items())): s.value for s in samples}
+
+    def value(self, name: str, **labels: str) -> float | None:
+        """The one series of that name with at least these labels; None where there is none."""
+        found = self.all(name, **labels)
+        assert len(found) <= 1, found
+        return next(iter(found.values()), None)
+
+    def all(self, name: str, **labels: str) -> Series:
+        wanted = set(labels.items())
+        return {key: value for key, value in self.series.items() if key[0] == f"loadtide_{name}" and wanted <= key[1]}
+
+
+@pytest.fixture
+def workloads() -> FakeWorkloads:
+    known = FakeWorkloads()
+    workload = known.add("team-a/chat", snapshot())
+    workload.decisions_total = {("batch", "down", "memory_pressure"): 3}
+    return known
+
+
+def test_a_scrape_tells_what_was_decided(workloads: FakeWorkloads) -> None:
+    scraped = Scraped(workloads)
+    expected = {
+        "target_batch_size": 32,
+        "desired_replicas": 2,
+        "needed_replicas": 2,
+        "replicas_floor": 0,
+        "replicas_ceiling": 4,
+        "ready_replicas": 1,
+        "active": 1,
+        "available": 1,
+        "load_state_seconds": 12,
+        "utilisation_ratio": 1.875,
+        "capacity_requests_per_second": 1.6,
+        "generation": 7,
+        "seconds_since_tick": 1,
+        "tick_duration_seconds": 0.006,
+        "idle_seconds": 0,
+        "config_warnings": 0,
+    }
+    for name, value in expected.items():
+        assert scraped.value(name, namespace="team-a", workload="chat") == value, name
+    assert scraped.value("capacity_sequences", source="prior") == 32
+    assert scraped.value("decisions_total", target="batch", direction="down", code="memory_pressure") == 3
+    assert scraped.value("suppressed", target="replicas", code="ceiling") == 1
+    assert scraped.value("workloads") == 1
+    assert scraped.all("build_info")
+
+
+def test_objectives_and_what_p95_says_of_them(workloads: FakeWorkloads) -> None:
+    scraped = Scraped(workloads)
+    assert scraped.value("objective_seconds", objective="ttft", bound="warning") == 1
+    assert scraped.value("objective_seconds", objective="ttft", bound="critical") == 5
+    assert not scraped.all("objective_seconds", objective="e2e")
+    assert scraped.value("objective_verdict", objective="ttft", bound="warning", verdict="breached") == 1
+    assert scraped.value("objective_verdict", objective="ttft", bound="critical", verdict="met") == 1
+    assert scraped.value("objective_verdict", objective="tpot", bound="warning", verdict="undecided") == 1
+
+
+def test_a_signal_has_a_value_only_while_known_or_stale(workloads: FakeWorkloads) -> None:
+    scraped = Scraped(workloads)
+    assert scraped.value("signal", signal="arrivals_per_second") == 3
+    assert scraped.value("signal", signal="waiting") == 7
+    assert scraped.value("signal_status", signal="waiting", status="stale") == 1
+    assert scraped.value("signal_age_seconds", signal="waiting") == 41
+    for absent in ("gpu_busy_ratio", "e2e_seconds"):
+        assert not scraped.all("signal", signal=absent)
+        assert not scraped.all("signal_age_seconds", signal=absent)
+    assert scraped.value("signal_status", signal="gpu_busy_ratio", status="unknown") == 1
+    assert {dict(labels)["signal"] for _, labels in scraped.all("signal_status")} == set(CATALOG)
+
+
+def test_a_latency_is_told_as_its_bounds(workloads: FakeWorkloads) -> None:
+    scraped = Scraped(workloads)
+    assert scraped.value("signal_latency_seconds", signal="ttft_seconds", quantile="0.95", bound="low") == 2.5
+    assert scraped.value("signal_latency_seconds", signal="ttft_seconds", quantile="0.95", bound="high") == 5
+    assert scraped.value("signal_latency_seconds", signal="tpot_seconds", quantile="0.95", bound="high") == math.inf
+    assert scraped.value("signal_latency_samples", signal="ttft_seconds") == 120
+    assert not scraped.all("signal", signal="ttft_seconds")
+
+
+def test_one_hot_is_never_two_and_never_none(workloads: FakeWorkloads) -> None:
+    workload = workloads.get("team-a/chat")
+    assert workload is not None
+    for state in LoadState:
+        workload.snapshot = snapshot(state=state)
+        scraped = Scraped(workloads)
+        states = scraped.all("load_state")
+        assert len(states) == len(LoadState)
+        assert sum(states.values()) == 1
+        assert scraped.value("load_state", state=state.value) == 1
+        for signal in CATALOG:
+            assert sum(scraped.all("signal_status", signal=signal).values()) == 1
+        assert sum(scraped.all("admission").values()) == 1
+
+
+def test_a_deleted_workload_has_no_series(workloads: FakeWorkloads) -> None:
+    workloads.add("team-b/search", snapshot("team-b/search"))
+    assert Scraped(workloads).all("desired_replicas", workload="search")
+    workloads.remove("team-b/search")
+    after = Scraped(workloads)
+    assert not [key for key in after.series if ("workload", "search") in key[1]]
+    assert after.value("workloads") == 1
+
+
+def test_an_objective_no_longer_declared_and_a_hold_that_ended_have_no_series(workloads: FakeWorkloads) -> None:
+    workload = workloads.get("team-a/chat")
+    assert workload is not None
+    workload.snapshot = snapshot(
+        policy=POLICY.model_copy(update={"objectives": Objectives()}), verdicts={}, suppressed=()
+    )
+    scraped = Scraped(workloads)
+    assert not scraped.all("objective_seconds")
+    assert not scraped.all("objective_verdict")
+    assert not scraped.all("suppressed")
+
+
+def test_what_is_not_known_is_absent_and_nothing_is_nan(workloads: FakeWorkloads) -> None:
+    workload = workloads.get("team-a/chat")
+    assert workload is not None
+    workload.snapshot = snapshot(
+        targets=Targets(1, True, None),
+        ceiling=None,
+        need=None,
+        ready=None,
+        utilisation=float("nan"),
+        capacity=CapacityEstimate(32.0, None, "prior"),
+        signals=Signals(running=Known(float("nan"), 98.0)),
+    )
+    scraped = Scraped(workloads)
+    for name in (
+        "target_batch_size",
+        "target_token_budget",
+        "replicas_ceiling",
+        "needed_replicas",
+        "ready_replicas",
+        "utilisation_ratio",
+        "capacity_requests_per_second",
+        "signal",
+    ):
+        assert not scraped.all(name), name
+    assert "NaN" not in scraped.text
+
+
+def test_a_workload_without_a_tick_is_counted_and_told_nothing_else(workloads: FakeWorkloads) -> None:
+    workloads.add("team-b/new")
+    scraped = Scraped(workloads)
+    assert scraped.value("workloads") == 2
+    assert {key[0] for key in scraped.series if ("workload", "new") in key[1]} == {"loadtide_config_warnings"}
+
+
+ODD = 'quo"te\\back\nline-größe'
+
+
+def test_odd_label_values_survive_both_formats() -> None:
+    workloads = FakeWorkloads()
+    health = (SourceHealth("scrape", f"http://vllm/{ODD}", True, "", 0.1),)
+    workloads.add(f"ns/{ODD}", snapshot(f"ns/{ODD}", health=health))
+    registry = CollectorRegistry()
+    registry.register(WorkloadCollector(workloads))
+    plain = generate_latest(registry).decode()
+    open_text = openmetrics.generate_latest(registry).decode()
+    assert open_text.endswith("# EOF\n")
+    for families in (parse_text(plain), parse_openmetrics(open_text)):
+        names = {s.labels["workload"] for family in families for s in family.samples if "workload" in s.labels}
+        assert names == {ODD}
+
+
+def test_both_formats_carry_the_same_series(workloads: FakeWorkloads) -> None:
+    registry = CollectorRegistry()
+    registry.register(WorkloadCollector(workloads))
+    encode, content_type = exposition.choose_encoder("application/openmetrics-text; version=1.0.0")
+    assert content_type.startswith("application/openmetrics-text; version=1.0.0")
+    opened = {
+        (s.name, frozenset(s.labels.items()), s.value)
+        for family in parse_openmetrics(encode(registry).decode())
+        for s in family.samples
+    }
+    plain = {
+        (s.name, frozenset(s.labels.items()), s.value)
+        for family in parse_text(generate_latest(registry).decode())
+        for s in family.samples
+    }
+    assert opened == plain
+
+
+def test_secrets_in_a_url_are_no_label_and_urls_that_then_look_alike_tell_the_worse(workloads: FakeWorkloads) -> None:
+    workload = workloads.get("team-a/chat")
+    assert workload is not None
+    workload.snapshot = snapshot(
+        health=(
+            SourceHealth("scrape", "http://user:secret@vllm:8000/metrics?key=secret", True, "", 0.2),
+            SourceHealth("scrape", "http://vllm:8000/metrics", False, "timed out after 3 s", 0.1),
+        )
+    )
+    scraped = Scraped(workloads)
+    assert scraped.value("source_up", endpoint="http://vllm:8000/metrics") == 0
+    assert scraped.value("source_read_seconds") == 0.2
+    assert "secret" not in scraped.text
+    assert "timed out" not in scraped.text
+
+
+def test_the_same_thing_held_back_twice_is_one_series(workloads: FakeWorkloads) -> None:
+    workload = workloads.get("team-a/chat")
+    assert workload is not None
+    held = Suppressed(Code.COOLDOWN, Target.BATCH, 64, 32)
+    workload.snapshot = snapshot(suppressed=(held, held))
+    assert Scraped(workloads).value("suppressed", target="batch", code="cooldown") == 1
+
+
+def test_every_gauge_has_help_and_is_told_by_a_full_workload(workloads: FakeWorkloads) -> None:
+    workload = workloads.get("team-a/chat")
+    assert workload is not None
+    workload.snapshot = snapshot(targets=Targets(2, True, 32, 1024))
+    scraped = Scraped(workloads)
+    for name, text in GAUGES.items():
+        assert scraped.all(name), name
+        assert text.endswith(".")
+        assert f"# HELP loadtide_{name} " in scraped.text
