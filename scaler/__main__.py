@@ -1,0 +1,5 @@
+"""``python -m scaler`` is ``loadtide``."""
+
+from scaler.cli import app
+
+app()
