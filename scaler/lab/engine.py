@@ -7,7 +7,8 @@ the sequence admitted last is preempted, goes back to the head of the queue and 
 Simplified: KV is counted in tokens, not in blocks, a prompt is admitted only when all of it fits, and there is no
 prefix cache.
 
-A step costs O(1), whatever the batch: of a sequence that only decodes, the step at which it finishes is known.
+A step costs O(1), whatever the batch: of a sequence that only decodes, the step at which it finishes is known. Steps in
+which nothing begins or ends are taken many at once (``coast``), so that a simulated request costs a handful of events.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from scaler.lab.hardware import Hardware
+
+#: Steps taken at once differ in length by at most this share, and are at most so many.
+COAST_SPREAD, LONGEST_COAST = 0.05, 1000
 
 
 @dataclass(slots=True, eq=False)
@@ -42,7 +46,10 @@ class Sequence:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one completed step did. ``intervals`` are (seconds since the sequence's previous token, how many such)."""
+    """What one completed step did. ``intervals`` are (seconds since the sequence's previous token, how many such).
+
+    ``steps`` > 1: so many equal steps in a row in which nothing but decoding happened; ``seconds`` is their mean.
+    """
 
     ended_at: float
     seconds: float
@@ -51,6 +58,7 @@ class Step:
     started: tuple[Sequence, ...]
     finished: tuple[Sequence, ...]
     preempted: int
+    steps: int = 1
 
     @property
     def generated_tokens(self) -> int:
@@ -74,12 +82,14 @@ class Engine:
     """One replica. Feed it with :meth:`submit`, move it with :meth:`step` or :meth:`advance`; read it at any time.
 
     The same submissions give the same steps, however finely :meth:`advance` is sliced: a step once begun is kept until
-    its end. ``now`` is the end of the last step, or the time an idle engine was advanced to.
+    its end (times agree but for rounding where ``coast`` sums many steps at once). ``now`` is the end of the last step,
+    or the time an idle engine was advanced to.
     """
 
     hardware: Hardware
     max_num_seqs: int
     max_num_batched_tokens: int = 8192
+    coast: bool = False
     now: float = 0.0
     waiting: deque[Sequence] = field(default_factory=deque)
     kv_used_tokens: int = 0
@@ -140,7 +150,12 @@ class Engine:
     def advance(self, until: float) -> list[Step]:
         """Complete every step that ends by ``until``; the next one may then be under way."""
         done = []
-        while (plan := self._begun()) is not None and plan.ends_at <= until:
+        while True:
+            if self.coast and self._plan is None and (coasted := self._coasted(until)) is not None:
+                done.append(coasted)
+            plan = self._begun()
+            if plan is None or plan.ends_at > until:
+                break
             done.append(self._complete(plan))
         if self._plan is None:
             self.now = max(self.now, until)
@@ -150,6 +165,33 @@ class Engine:
         """Complete the next step, however long it takes; None when there is nothing to do."""
         plan = self._begun()
         return None if plan is None else self._complete(plan)
+
+    def _coasted(self, until: float) -> Step | None:
+        """Take every step up to ``until`` in which nothing can begin, end or be preempted, as one; None if there are
+        fewer than two. Their times form an arithmetic series: each adds the same number of context tokens.
+        """
+        sequences = len(self._decoding)
+        admissible = self.waiting and self.running < self.max_num_seqs
+        if not sequences or self._prefilling or admissible:
+            return None
+        first = self.hardware.cost.seconds(sequences, self.kv_used_tokens, 0)
+        growth = self.hardware.cost.per_context_token_ms * sequences / 1000.0
+        most = min(
+            self._finishes[0][0] - self.steps - 1,
+            (self.hardware.kv_tokens - self.kv_used_tokens) // sequences - 1,
+            int((until - self.now) / first),
+            # Within these the intervals differ too little to be told apart in a histogram.
+            int(COAST_SPREAD * first / growth) + 1 if growth > 0 else LONGEST_COAST,
+        )
+        while most >= 2 and self.now + most * first + growth * most * (most - 1) / 2 > until:
+            most -= 1
+        if most < 2:
+            return None
+        seconds = first + growth * (most - 1) / 2
+        self.now += most * seconds
+        self.steps += most
+        self.kv_used_tokens += most * sequences
+        return Step(self.now, seconds, 0, ((seconds, most * sequences),), (), (), 0, steps=most)
 
     def _begun(self) -> _Plan | None:
         """The step under way, begun now if there is work; None when idle."""

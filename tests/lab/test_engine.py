@@ -13,7 +13,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from scaler.lab.engine import Engine, Sequence, Step
 from scaler.lab.hardware import HARDWARE, Hardware, StepCost
-from scaler.lab.vllm_page import VllmPage, one_two_five
+from scaler.lab.meters import one_two_five
+from scaler.lab.vllm_page import VllmPage
 from scaler.lab.wave import DEFAULT_WAVE, Phase, arrivals, phase_at
 
 H100_8B = HARDWARE["llama-3.1-8b-h100"]

@@ -1,0 +1,164 @@
+"""The replicas of one workload in the lab: they load, serve, drain, and are paid for; a gateway stands before them.
+
+Requests go to the less busy of two replicas drawn by seed (as Envoy's least-request balancing does), and wait at the
+gateway while there is none. A replica costs from the moment it is asked for until its last request is done.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from random import Random
+
+from scaler.lab.engine import Engine, Sequence
+from scaler.lab.hardware import Hardware
+from scaler.lab.meters import Meters
+from scaler.signals.observation import EngineSample
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request of a trace: when it arrives (seconds) and its lengths (tokens)."""
+
+    at: float
+    prompt_tokens: int
+    output_tokens: int
+
+
+@dataclass(slots=True, eq=False)
+class Replica:
+    """One replica. ``ready_at`` is when it has loaded; ``leaves_at`` is when it was told to go, None while it stays."""
+
+    name: str
+    asked_at: float
+    ready_at: float
+    engine: Engine
+    meters: Meters
+    leaves_at: float | None = None
+
+    def advance(self, to: float) -> None:
+        """Run the engine up to ``to``, booking every step."""
+        if to > self.engine.now:
+            for step in self.engine.advance(to):
+                self.meters.book(step)
+
+
+@dataclass(slots=True)
+class Fleet:
+    """All replicas of a workload, and the requests that wait for the first of them.
+
+    ``batch`` is the batch size a new replica is started with, and the one running replicas were told last.
+    """
+
+    hardware: Hardware
+    batch: int
+    cold_start_seconds: float
+    max_model_len: int
+    chance: Random
+    now: float = 0.0
+    ready: list[Replica] = field(default_factory=list)
+    loading: deque[Replica] = field(default_factory=deque)
+    draining: list[Replica] = field(default_factory=list)
+    gateway: deque[Request] = field(default_factory=deque)
+    served: list[tuple[Request, Sequence]] = field(default_factory=list)
+    gpu_seconds: float = 0.0
+    changes: int = 0
+    _started: int = 0
+
+    @property
+    def asked(self) -> int:
+        """Replicas asked for: ready and loading."""
+        return len(self.ready) + len(self.loading)
+
+    def start(self, replicas: int) -> None:
+        """Replicas that are there from the beginning, already loaded."""
+        for _ in range(replicas):
+            self.ready.append(self._new(self.now, self.now))
+
+    def scale(self, replicas: int) -> None:
+        """Ask for ``replicas`` now. Those that still load go first; then the least busy are told to drain."""
+        if replicas != self.asked:
+            self.changes += 1
+        while self.asked < replicas:
+            self.loading.append(self._new(self.now, self.now + self.cold_start_seconds))
+        while self.asked > replicas and self.loading:
+            self._pay(self.loading.pop())
+        if self.asked > replicas:
+            for replica in self.ready:
+                replica.advance(self.now)
+            self.ready.sort(key=lambda replica: replica.engine.running + len(replica.engine.waiting))
+        while self.asked > replicas:
+            leaving = self.ready.pop(0)
+            leaving.leaves_at = self.now
+            self.draining.append(leaving)
+
+    def set_batch(self, batch: int) -> None:
+        """Tell every replica its batch size; what runs above it finishes."""
+        if batch != self.batch:
+            self.batch = batch
+            for replica in (*self.ready, *self.loading):
+                replica.engine.max_num_seqs = batch
+
+    def submit(self, request: Request) -> None:
+        """Take one request at its time; times must not go back."""
+        self.move(request.at)
+        if not self.ready:
+            self.gateway.append(request)
+            return
+        self._route(request, request.at)
+
+    def move(self, to: float) -> None:
+        """Let time pass: replicas become ready and take what the gateway holds. Engines are run when they are used."""
+        while self.loading and self.loading[0].ready_at <= to:
+            replica = self.loading.popleft()
+            self.ready.append(replica)
+            while self.gateway:
+                self._route(self.gateway.popleft(), max(replica.ready_at, self.now))
+        self.now = max(self.now, to)
+
+    def settle(self) -> None:
+        """Run every engine to the present; pay for what has drained."""
+        for replica in (*self.ready, *self.draining):
+            replica.advance(self.now)
+        drained = [replica for replica in self.draining if replica.engine.idle]
+        for replica in drained:
+            self._pay(replica)
+        self.draining = [replica for replica in self.draining if not replica.engine.idle]
+
+    def close(self) -> None:
+        """The end of the simulation: pay for what still stands."""
+        self.settle()
+        for replica in (*self.ready, *self.loading, *self.draining):
+            self._pay(replica)
+
+    def scrape(self) -> dict[str, EngineSample]:
+        """Every ready replica's metrics, as of the present. Call :meth:`settle` first."""
+        return {replica.name: replica.meters.sample(self.now, replica.ready_at) for replica in self.ready}
+
+    def _new(self, asked_at: float, ready_at: float) -> Replica:
+        self._started += 1
+        engine = Engine(self.hardware, self.batch, coast=True, now=ready_at)
+        meters = Meters(engine, max_model_len=self.max_model_len)
+        return Replica(f"replica-{self._started}", asked_at, ready_at, engine, meters)
+
+    def _route(self, request: Request, at: float) -> None:
+        count = len(self.ready)
+        chosen = self.ready[int(self.chance.random() * count)]
+        chosen.advance(at)
+        if count > 1:
+            other = self.ready[int(self.chance.random() * count)]
+            other.advance(at)
+            if _outstanding(other) < _outstanding(chosen):
+                chosen = other
+        sequence = chosen.engine.submit(request.prompt_tokens, request.output_tokens, max(at, chosen.engine.now))
+        # The engine's own clock for it starts here; what it waited at the gateway the engine never sees.
+        self.served.append((request, sequence))
+
+    def _pay(self, replica: Replica) -> None:
+        # An engine that has nothing to do stands at its last step's end or later.
+        done = max(replica.leaves_at, replica.engine.now) if replica.leaves_at is not None else self.now
+        self.gpu_seconds += max(0.0, min(done, self.now) - replica.asked_at)
+
+
+def _outstanding(replica: Replica) -> int:
+    return replica.engine.running + len(replica.engine.waiting)

@@ -1,0 +1,164 @@
+"""What a replica measures of itself: vLLM's counters and histograms, booked from a model engine's steps.
+
+Bucket bounds and the moments of counting are vLLM 0.32's, read off a real one. Two readers: :mod:`scaler.lab.vllm_page`
+writes them as a page, :meth:`Meters.sample` gives them to the window fold directly, as a scrape of that page would.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass, field
+from itertools import accumulate
+from math import inf
+
+from scaler.lab.engine import Engine, Sequence, Step
+from scaler.signals.observation import Buckets, EngineSample
+
+_TTFT = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0,
+         160.0, 640.0, 2560.0)  # fmt: skip
+_PER_TOKEN = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0)
+_REQUEST = (0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0,
+            960.0, 1920.0, 7680.0)  # fmt: skip
+_STEP_TOKENS = (1.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16384.0)
+_PREEMPTIONS = (1.0, 2.0, 3.0, 4.0, 5.0, 10.0, 20.0)
+
+
+def one_two_five(largest: int) -> tuple[float, ...]:
+    """1, 2, 5, 10, ... up to ``largest``: vLLM's bounds for token counts, which follow its ``--max-model-len``."""
+    decades = (10**exponent for exponent in range(len(str(largest))))
+    return tuple(float(bound) for decade in decades for bound in (decade, 2 * decade, 5 * decade) if bound <= largest)
+
+
+@dataclass(slots=True)
+class Distribution:
+    """A histogram: upper bounds (+Inf is implied), how many fell into each bucket, and their sum."""
+
+    help: str
+    bounds: tuple[float, ...]
+    counts: list[int] = field(init=False)
+    sum: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.counts = [0] * (len(self.bounds) + 1)
+
+    def add(self, value: float, times: int = 1) -> None:
+        """Observe ``value`` so many times."""
+        self.counts[bisect_left(self.bounds, value)] += times
+        self.sum += value * times
+
+    def buckets(self) -> Buckets:
+        """As the window fold takes a histogram series."""
+        cumulative = tuple(map(float, accumulate(self.counts)))
+        return Buckets((*self.bounds, inf), cumulative, self.sum, cumulative[-1])
+
+    def cumulative(self) -> list[tuple[str, float]]:
+        """(``le``, count of values up to it), as Prometheus exposes them."""
+        names = [*(str(bound) for bound in self.bounds), "+Inf"]
+        return list(zip(names, (float(count) for count in accumulate(self.counts)), strict=True))
+
+
+#: The histograms the window fold reads, by its names, and vLLM's names for them.
+FAMILIES = {
+    "ttft": "time_to_first_token_seconds",
+    "tpot": "inter_token_latency_seconds",
+    "e2e": "e2e_request_latency_seconds",
+    "queue": "request_queue_time_seconds",
+    "prefill": "request_prefill_time_seconds",
+    "decode": "request_decode_time_seconds",
+    "prompt_length": "request_prompt_tokens",
+    "generation_length": "request_generation_tokens",
+}
+
+
+class Meters:
+    """Books an engine's steps. ``max_model_len`` is the longest request, tokens."""
+
+    def __init__(self, engine: Engine, *, max_model_len: int) -> None:
+        self.engine = engine
+        tokens = one_two_five(max_model_len)
+        self.preemptions = self.prompt_tokens = self.generation_tokens = 0
+        self.finished = dict.fromkeys(("stop", "length", "abort", "error", "repetition"), 0)
+        self.distributions = {
+            name: Distribution(text, bounds)
+            for name, text, bounds in (
+                ("request_prompt_tokens", "Number of prefill tokens processed.", tokens),
+                ("request_generation_tokens", "Number of generation tokens processed.", tokens),
+                ("iteration_tokens_total", "Histogram of number of tokens per engine_step.", _STEP_TOKENS),
+                ("time_to_first_token_seconds", "Histogram of time to first token in seconds.", _TTFT),
+                ("inter_token_latency_seconds", "Histogram of inter-token latency in seconds.", _PER_TOKEN),
+                (
+                    "request_time_per_output_token_seconds",
+                    "Histogram of time_per_output_token_seconds per request.",
+                    _PER_TOKEN,
+                ),
+                ("e2e_request_latency_seconds", "Histogram of e2e request latency in seconds.", _REQUEST),
+                ("request_queue_time_seconds", "Histogram of time spent in WAITING phase for request.", _REQUEST),
+                ("request_inference_time_seconds", "Histogram of time spent in RUNNING phase for request.", _REQUEST),
+                ("request_prefill_time_seconds", "Histogram of time spent in PREFILL phase for request.", _REQUEST),
+                ("request_decode_time_seconds", "Histogram of time spent in DECODE phase for request.", _REQUEST),
+                (
+                    "request_num_preemptions",
+                    "Histogram of the number of times a request was preempted.",
+                    _PREEMPTIONS,
+                ),
+            )
+        }
+
+    def book(self, step: Step) -> None:
+        """Count one completed step, or several in a row."""
+        seen = self.distributions
+        self.preemptions += step.preempted
+        self.generation_tokens += step.generated_tokens
+        seen["iteration_tokens_total"].add((step.prefill_tokens + step.generated_tokens) / step.steps, step.steps)
+        for seconds, count in step.intervals:
+            seen["inter_token_latency_seconds"].add(seconds, count)
+        for sequence in step.started:
+            assert sequence.first_token_at is not None
+            # vLLM counts a prompt when its first token is out, whole, whatever was preempted meanwhile.
+            self.prompt_tokens += sequence.prompt_tokens
+            seen["time_to_first_token_seconds"].add(sequence.first_token_at - sequence.arrived_at)
+        for sequence in step.finished:
+            self._book_finished(sequence)
+
+    def _book_finished(self, sequence: Sequence) -> None:
+        admitted, first, finished = sequence.admitted_at, sequence.first_token_at, sequence.finished_at
+        assert admitted is not None
+        assert first is not None
+        assert finished is not None
+        self.finished["length"] += 1  # the model has no end token: every answer ends at max_tokens
+        following = sequence.output_tokens - 1
+        for name, value in (
+            ("request_prompt_tokens", sequence.prompt_tokens),
+            ("request_generation_tokens", sequence.output_tokens),
+            ("request_time_per_output_token_seconds", (finished - first) / following if following else 0.0),
+            ("e2e_request_latency_seconds", finished - sequence.arrived_at),
+            ("request_queue_time_seconds", admitted - sequence.arrived_at),
+            ("request_inference_time_seconds", finished - admitted),
+            ("request_prefill_time_seconds", first - admitted),
+            ("request_decode_time_seconds", finished - first),
+            ("request_num_preemptions", sequence.preemptions),
+        ):
+            self.distributions[name].add(value)
+
+    def sample(self, at: float, process_start_seconds: float) -> EngineSample:
+        """The numbers as a scrape at ``at`` (monotonic seconds) would give them to the window fold."""
+        engine = self.engine
+        use = engine.kv_use_ratio
+        return EngineSample(
+            at=at,
+            process_start_seconds=process_start_seconds,
+            gauges={
+                "running": float(engine.running),
+                "waiting": float(len(engine.waiting)),
+                "kv_use": use,
+                "kv_use_mean": use,
+                "kv_capacity_tokens": float(engine.hardware.kv_tokens),
+            },
+            counters={
+                "finished": {"": float(sum(self.finished.values()))},
+                "preemptions": {"": float(self.preemptions)},
+                "prompt_tokens": {"": float(self.prompt_tokens)},
+                "generation_tokens": {"": float(self.generation_tokens)},
+            },
+            histograms={family: {"": self.distributions[name].buckets()} for family, name in FAMILIES.items()},
+        )
