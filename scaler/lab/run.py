@@ -41,7 +41,7 @@ workloads:
       {urls}
     window_seconds: 30              # default 60
     objectives:
-      ttft_seconds: 1.0             # time to first token, P95. Try 0.25: protection comes earlier
+      ttft_seconds: 1.0             # time to first token, P95. Try 0.05: nothing gives that, and explain says so
       ttft_critical_seconds: 5.0
     load:
       low_dwell_seconds: 20         # default 120
@@ -61,7 +61,7 @@ loadtide watches {workload}, {what} at {engine}
   page      {page}
   explain   {loadtide} explain {workload} --url {page}
   KEDA      gRPC on {grpc}
-  policy    {policy}: change ttft_seconds there, save, and see it act at the next tick
+  policy    {policy}: change ttft_seconds there, save, and explain judges by it at the next tick
 
 {expect}
 Ctrl-C stops everything. Memory is kept in {memory}; delete {folder} to begin afresh.

@@ -1,0 +1,63 @@
+"""The HPA on requests in flight: the rival to beat on smooth days.
+
+The metric is running + waiting over all replicas; the HPA's AverageValue target is ``load_target`` sequences per
+replica. Everything else (tolerance 0.1, 15 s sync, doubling or four pods per 15 s up, the maximum of 300 s down) is the
+HPA's own default behaviour.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from scaler.control.model import Now
+from scaler.lab.baselines.last_reading import in_flight, last_value
+from scaler.lab.simulate import Wish
+from scaler.signals.model import Signals
+
+
+@dataclass(frozen=True, slots=True)
+class InFlight:
+    """``load_target``: sequences in flight per replica."""
+
+    load_target: float
+    name: str = "hpa-in-flight"
+
+    @property
+    def metric_target(self) -> float:
+        """Sequences per replica."""
+        return self.load_target
+
+    def tick(self, signals: Signals, now: Now, asked: int) -> Wish:  # noqa: ARG002
+        """What is in flight, in the engines and at the gateway."""
+        return Wish(in_flight(signals), active=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """KEDA's Prometheus scaler on the engines' queue: waiting requests, ``load_target`` of them per replica."""
+
+    load_target: float
+    name: str = "keda-waiting"
+
+    @property
+    def metric_target(self) -> float:
+        """Waiting requests per replica."""
+        return self.load_target
+
+    def tick(self, signals: Signals, now: Now, asked: int) -> Wish:  # noqa: ARG002
+        """The queue, in the engines and at the gateway."""
+        return Wish(last_value(signals.waiting) + last_value(signals.pending), active=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Static:
+    """A fixed number of replicas and a fixed batch; ``batch`` None leaves the engine's."""
+
+    replicas: int
+    batch: int | None = None
+    name: str = "static"
+    metric_target: float = 1.0
+
+    def tick(self, signals: Signals, now: Now, asked: int) -> Wish:  # noqa: ARG002
+        """Always the same."""
+        return Wish(float(self.replicas), active=True, batch=self.batch)
