@@ -5,7 +5,7 @@ bin := .venv/bin
 stamp := .venv/installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv run test lint stubs bench
+.PHONY: help venv run test lint stubs bench soak
 
 help:
 	@echo 'make run                   loadtide on this machine, watching a stand-in for vLLM under a wave of requests'
@@ -16,6 +16,7 @@ help:
 	@echo 'make lint                  ruff and mypy only'
 	@echo 'make stubs                 Python code from proto/externalscaler.proto, after changing it'
 	@echo 'make bench NAME=...        one benchmark of benchmarks/'
+	@echo 'make soak MINUTES=15       20 times the normal calls for so long: nothing may grow'
 	@echo 'make venv                  only the environment, .venv'
 	@echo
 	@echo 'Where to look: README.md (what it is), scaler/control (how it decides), scaler/policy/model.py (every knob).'
@@ -54,3 +55,6 @@ stubs: $(stamp)
 bench: $(stamp)
 	@test -n '$(NAME)' || { echo 'Which one? make bench NAME=... ; benchmarks/README.md says what each measures' >&2; exit 1; }
 	@$(bin)/python -m benchmarks.$(NAME)
+
+soak: $(stamp)
+	@$(bin)/python -m benchmarks.soak --minutes $(or $(MINUTES),15)

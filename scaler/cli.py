@@ -4,20 +4,35 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
 from scaler import __version__
+from scaler.check.examine import correct, examine
+from scaler.check.report import Format, exit_code, rendered
+from scaler.check.table import reference
+from scaler.lab.commands import lab
+from scaler.pack.command import rules
+from scaler.pack.dashboards.command import dashboards
 from scaler.policy.errors import PolicyError
+from scaler.probe.command import probe
 from scaler.serve.ask import ScalerUnreachable, fetch_workload
+from scaler.serve.ending import GRACE_SECONDS
 from scaler.serve.explain import explain as explain_document
 from scaler.serve.logs import configure_logs
-from scaler.serve.server import Address, run_scaler
+from scaler.serve.loop import FORGET_AFTER_SECONDS
+from scaler.serve.server import Address, Listening, Tokens, run_scaler
 from scaler.serve.store import MemoryStore, SqliteStore
+from scaler.serve.tls import TlsFiles
+from scaler.signals.preset import PresetError, register_presets
+
+if TYPE_CHECKING:
+    from scaler.serve.redis_link import RedisLink
 
 app = typer.Typer(
     name="loadtide",
@@ -28,8 +43,11 @@ app = typer.Typer(
     reasons.
 
     Start with [bold]loadtide serve --policy policy.yaml[/bold], register it in a ScaledObject (deploy/examples), and
-    ask [bold]loadtide explain NAMESPACE/NAME[/bold] why it decided what it did.""",
+    ask [bold]loadtide explain NAMESPACE/NAME[/bold] why it decided what it did. [bold]loadtide check FILE...[/bold]
+    finds mistakes in ScaledObjects and policies before they cost anything.""",
 )
+app.add_typer(lab)
+app.command()(probe)
 
 
 class LogLevel(StrEnum):
@@ -76,7 +94,8 @@ def serve(
     store: Annotated[
         str,
         typer.Option(
-            help="Where timers, batches and states survive a restart: a file (SQLite), or 'memory' for nowhere.",
+            help="Where timers, batches and states survive a restart: a file (SQLite), 'memory' for nowhere, or "
+            "redis://HOST:PORT/DB (Redis or Valkey; rediss:// for TLS), which several scalers share.",
             envvar="LOADTIDE_STORE",
         ),
     ] = "loadtide.db",
@@ -86,6 +105,14 @@ def serve(
     http: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="Page, API and /metrics.", envvar="LOADTIDE_HTTP")
     ] = "0.0.0.0:8080",
+    presets: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder of engine presets of your own (ENGINE.yaml); the format is told at the top of "
+            "scaler/signals/preset.py.",
+            envvar="LOADTIDE_PRESETS",
+        ),
+    ] = None,
     tick_seconds: Annotated[
         float, typer.Option(min=0.1, max=300.0, help="How often each workload is read and judged.")
     ] = 5.0,
@@ -97,6 +124,63 @@ def serve(
             envvar="LOADTIDE_TOKEN_FILE",
         ),
     ] = None,
+    read_token_file: Annotated[
+        Path | None,
+        typer.Option(
+            help="File with the token that readers show (API, page, /metrics): Bearer, or a browser's password. Or set "
+            "LOADTIDE_READ_TOKEN. Without either everybody may read.",
+            envvar="LOADTIDE_READ_TOKEN_FILE",
+        ),
+    ] = None,
+    grpc_cert: Annotated[
+        Path | None,
+        typer.Option(
+            help="TLS for KEDA (enableTLS in the ScaledObject): certificate with its chain, PEM. Like every file here "
+            "it is read again when it changes.",
+            envvar="LOADTIDE_GRPC_CERT",
+        ),
+    ] = None,
+    grpc_key: Annotated[
+        Path | None, typer.Option(help="Its key, PEM, not encrypted.", envvar="LOADTIDE_GRPC_KEY")
+    ] = None,
+    grpc_client_ca: Annotated[
+        Path | None,
+        typer.Option(
+            help="mTLS: only callers with a certificate of these authorities are answered (tlsClientCert and "
+            "tlsClientKey in the TriggerAuthentication).",
+            envvar="LOADTIDE_GRPC_CLIENT_CA",
+        ),
+    ] = None,
+    http_cert: Annotated[
+        Path | None,
+        typer.Option(help="TLS for page, API and /metrics: certificate, PEM.", envvar="LOADTIDE_HTTP_CERT"),
+    ] = None,
+    http_key: Annotated[
+        Path | None, typer.Option(help="Its key, PEM, not encrypted.", envvar="LOADTIDE_HTTP_KEY")
+    ] = None,
+    health: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="A further port with gRPC health alone, always plaintext: kubelet's probe speaks no TLS.",
+            envvar="LOADTIDE_HEALTH",
+        ),
+    ] = None,
+    forget_after_seconds: Annotated[
+        float,
+        typer.Option(
+            min=1.0,
+            help="A workload that is in no policy file and that nobody asks for so long is forgotten, with its series. "
+            "Its memory waits 7 days for who asks again.",
+        ),
+    ] = FORGET_AFTER_SECONDS,
+    grace_seconds: Annotated[
+        float,
+        typer.Option(
+            min=1.0,
+            help="Longest that ending may take after SIGTERM; keep it below the pod's terminationGracePeriodSeconds.",
+        ),
+    ] = GRACE_SECONDS,
     log_level: Annotated[LogLevel, typer.Option(help="One JSON line per event, on standard error.")] = LogLevel.INFO,
 ) -> None:
     """Run the scaler: read engines, decide, answer KEDA, publish targets.
@@ -114,20 +198,30 @@ def serve(
     Next: open the page at the HTTP address, and [bold]loadtide explain chat/llama-8b[/bold].
     """
     configure_logs(log_level.value)
+    shared = _shared(store)
     try:
+        register_presets(presets)
         asyncio.run(
             run_scaler(
                 policy,
-                MemoryStore() if store == "memory" else SqliteStore(Path(store)),
-                grpc_address=_address(grpc),
-                http_address=_address(http),
+                MemoryStore() if store == "memory" or shared else SqliteStore(Path(store)),
+                shared=shared,
+                listening=Listening(
+                    _address(grpc),
+                    _address(http),
+                    None if health is None else _address(health),
+                    _tls("grpc", grpc_cert, grpc_key, grpc_client_ca),
+                    _tls("http", http_cert, http_key),
+                ),
+                tokens=Tokens(_token(token_file, "LOADTIDE_TOKEN"), _token(read_token_file, "LOADTIDE_READ_TOKEN")),
                 tick_seconds=tick_seconds,
-                token=_token(token_file),
+                forget_after_seconds=forget_after_seconds,
+                grace_seconds=grace_seconds,
             )
         )
     except PolicyError as error:
         raise _failed("the policy cannot be meant:", *error.problems) from error
-    except (OSError, RuntimeError) as error:
+    except (OSError, RuntimeError, PresetError) as error:
         raise _failed(f"cannot serve: {error}") from error
 
 
@@ -137,22 +231,116 @@ def explain(
     url: Annotated[
         str, typer.Option(help="HTTP address of a running scaler.", envvar="LOADTIDE_URL")
     ] = "http://127.0.0.1:8080",
+    read_token_file: Annotated[
+        Path | None,
+        typer.Option(
+            help="File with its read token, where it has one. Or set LOADTIDE_READ_TOKEN.",
+            envvar="LOADTIDE_READ_TOKEN_FILE",
+        ),
+    ] = None,
 ) -> None:
     """Ask a running scaler about one workload: its state, its signals, what it wants and why, in words.
 
     [bold]Example:[/bold]  loadtide explain chat/llama-8b --url http://127.0.0.1:8080
     """
     try:
-        document = asyncio.run(fetch_workload(url, workload))
+        document = asyncio.run(fetch_workload(url, workload, _token(read_token_file, "LOADTIDE_READ_TOKEN")))
     except ScalerUnreachable as error:
         raise _failed(str(error)) from error
     Console().print(explain_document(document))
 
 
-def _token(path: Path | None) -> str | None:
+@app.command()
+def check(
+    files: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="FILE...", help="YAML files, compared with one another; '-' is standard input."),
+    ] = None,
+    fix: Annotated[
+        bool,
+        typer.Option(
+            "--fix",
+            help="Print the files corrected, comments kept, on standard output, and what is left to do on standard "
+            "error. Corrects only what can be meant in one way.",
+        ),
+    ] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 where there are warnings.")] = False,
+    how: Annotated[
+        Format, typer.Option("--format", help="text for people, json for programs, github for annotations.")
+    ] = Format.TEXT,
+    ignore: Annotated[
+        list[str] | None, typer.Option(metavar="RULE", help="Leave a rule out. May be given several times.")
+    ] = None,
+    list_rules: Annotated[
+        bool, typer.Option("--list-rules", help="Explain every rule: what it finds, why, what is right.")
+    ] = False,
+) -> None:
+    """Find mistakes in ScaledObjects, policy files and Deployments before they cost anything. Asks no cluster.
+
+    [bold]Try it:[/bold]  loadtide check scaledobject.yaml deployment.yaml policy.yaml
+
+    From a cluster:  [bold]kubectl get scaledobject,deployment,configmap -A -o yaml | loadtide check -[/bold]
+
+    Give what belongs together at once: then maxReplicaCount is compared with the policy, the grace period with the
+    engine's flags. Each finding says the line, the rule, the reason and what to write. A comment
+    [dim]# loadtide: allow RULE[/dim] on a line, or the one before, allows it there.
+
+    Exit status for CI: 0 clean (or notes), 1 warnings with --strict, 2 errors.
+    """
+    if list_rules:
+        typer.echo(reference(), nl=False)
+        raise typer.Exit
+    if not files:
+        raise typer.BadParameter("name a file to check, or - for standard input; --list-rules explains the rules")
+    texts = {file: _yaml_text(file) for file in dict.fromkeys(files)}
+    if fix:
+        texts = correct(texts, ignore or ())
+        for file, text in texts.items():
+            typer.echo((f"---\n# {file}\n" if len(texts) > 1 else "") + text, nl=False)
+    findings = examine(texts, ignore or ())
+    typer.echo(rendered(findings, len(texts), how), nl=False, err=fix)
+    raise typer.Exit(exit_code(findings, strict=strict))
+
+
+app.command()(dashboards)
+app.command()(rules)
+
+
+def _yaml_text(file: str) -> str:
+    try:
+        return sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeError) as error:
+        raise _failed(f"{file}: cannot be read ({error})") from error
+
+
+def _token(path: Path | None, variable: str) -> str | None:
     """The token from its file, else from the environment; an empty one is none. Raises OSError, ``UnicodeError``."""
-    text = path.read_text(encoding="utf-8") if path else os.environ.get("LOADTIDE_TOKEN", "")
+    text = path.read_text(encoding="utf-8") if path else os.environ.get(variable, "")
     return text.strip() or None
+
+
+def _shared(store: str) -> RedisLink | None:
+    """What several scalers share, where ``store`` is a URL."""
+    if "://" not in store:
+        return None
+    try:
+        from scaler.serve.redis_link import RedisLink
+    except ImportError as error:
+        raise typer.BadParameter(f"{error}; install it: pip install 'loadtide[redis]'", param_hint="--store") from error
+    try:
+        return RedisLink(store)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--store") from error
+
+
+def _tls(
+    what: str, certificate: Path | None, key: Path | None, client_authorities: Path | None = None
+) -> TlsFiles | None:
+    if certificate is None and key is None and client_authorities is None:
+        return None
+    if certificate is None or key is None:
+        raise typer.BadParameter(f"TLS needs both files; give --{what}-cert and --{what}-key")
+    return TlsFiles(certificate, key, client_authorities)
 
 
 def _failed(*lines: str) -> typer.Exit:

@@ -18,7 +18,16 @@ LONGEST_LINES = 350
 VAGUE_NAMES = {"utils", "util", "helpers", "helper", "common", "manager", "base", "misc"}
 
 #: `control` is a pure function: values in, a value out. No clock, files, sockets, threads or logs among these.
-PURE_STANDARD_LIBRARY = {"__future__", "collections.abc", "dataclasses", "datetime", "enum", "math", "typing"}
+PURE_STANDARD_LIBRARY = {
+    "__future__",
+    "collections.abc",
+    "dataclasses",
+    "datetime",
+    "enum",
+    "math",
+    "operator",
+    "typing",
+}
 CONTROL_MAY_USE = ("scaler.control", "scaler.policy.model", "scaler.policy.errors", "scaler.signals.model")
 
 #: The room may import nothing from these rooms. `cli → serve, lab → control → policy, signals.model`.

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from scaler.control.model import Code, Reason, Suppressed, Target
 from scaler.control.situation import DOWN_NEEDS, WAKE_SOURCES, Situation, proves_quiet, wants_service
-from scaler.signals.model import Known, at_least, is_zero
+from scaler.signals.model import Known, at_least, is_zero, known_value
 
 #: Wait before waking again after a failed load: this, doubled with each failure, up to the longest.
 WAKE_BACKOFF_SECONDS, WAKE_BACKOFF_LONGEST_SECONDS = 60.0, 1800.0
@@ -47,7 +47,8 @@ def move_activity(situation: Situation) -> ActivityMove:
     if loading is not None:
         return _loading(situation, loading, failed_loads, since_failed)
     wanted = wants_service(situation)
-    if was_active is False or (was_active is None and not ready and wanted):
+    none_asked_for = known_value(situation.signals.asked_replicas) == 0
+    if was_active is False or (was_active is None and not ready and (wanted or none_asked_for)):
         return _asleep(situation, wanted, failed_loads, since_failed)
     return _awake(situation, wanted or just_loaded, failed_loads, since_failed)
 

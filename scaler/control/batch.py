@@ -57,7 +57,7 @@ def protect_memory(situation: Situation) -> BatchMove | None:
     policy = situation.policy.batch
     batch = situation.batch
     kept = BatchMove(batch, _token_budget(situation), Admission.HOLD)
-    in_use = [float(size) for size in (batch, running_per_replica(situation)) if size]
+    in_use = [float(size) for size in (batch, busiest_running(situation)) if size]
     if not in_use:
         return kept
     halved = math.floor(min(in_use) * policy.down_factor)
@@ -116,7 +116,7 @@ def grow(situation: Situation, state: LoadState) -> BatchMove:
     kv_forbids = not isinstance(situation.signals.kv_use_ratio, NotApplicable) and (kv is None or kv >= kv_mark)
     held: Suppressed | None = None
     if not recovering and not binds(situation):
-        running = running_per_replica(situation)
+        running = busiest_running(situation)
         held = Suppressed(Code.NOT_BINDING, Target.BATCH, wanted, batch, "running", running, BINDING_SHARE * batch)
     elif kv_forbids:
         held = Suppressed(Code.KV_ROOM, Target.BATCH, wanted, batch, "kv_use_ratio", kv, kv_mark)
@@ -141,7 +141,7 @@ def _one_step_up(situation: Situation, batch: int, before: int | None) -> int | 
 
 def binds(situation: Situation) -> bool:
     """Whether the batch is what limits the engine: running >= 0.8 × batch per ready replica."""
-    running = running_per_replica(situation)
+    running = busiest_running(situation)
     return running is not None and situation.batch is not None and running >= BINDING_SHARE * situation.batch
 
 
@@ -166,7 +166,7 @@ def _towards_objective(situation: Situation, admission: Admission) -> BatchMove:
     for an engine with a fixed cost per step, so at most a quarter at once and then look again.
     """
     budget, tpot = _token_budget(situation), known_value(situation.signals.tpot_seconds)
-    objective, running = situation.policy.objectives.tpot_seconds, running_per_replica(situation)
+    objective, running = situation.policy.objectives.tpot_seconds, busiest_running(situation)
     if tpot is None or objective is None or not running or tpot.p95.low <= 0:
         return BatchMove(situation.batch, budget, admission)
     in_use = min(running, float(situation.batch or running))
@@ -193,7 +193,7 @@ def _cut_token_budget(situation: Situation) -> BatchMove:
     prompts = known_value(signals.prompt_tokens_per_second)
     step_seconds = tpot.mean_seconds if tpot is not None else 0.0
     per_replica = (prompts or 0.0) / max(1, situation.ready or 1)
-    least = (running_per_replica(situation) or 0.0) + PROMPT_MARGIN * per_replica * step_seconds
+    least = (busiest_running(situation) or 0.0) + PROMPT_MARGIN * per_replica * step_seconds
     wanted = max(situation.policy.batch.token_budget_min, math.ceil(least), budget // 2)
     if wanted >= budget:
         return BatchMove(situation.batch, budget)
@@ -224,8 +224,15 @@ def _restored_token_budget(situation: Situation) -> tuple[int | None, tuple[Reas
     return restored, (Reason(Code.RECOVERY, Target.TOKEN_BUDGET, None, float(restored), float(declared)),)
 
 
-def running_per_replica(situation: Situation) -> float | None:
-    """Sequences running in the average ready replica; None where that is not known."""
+def busiest_running(situation: Situation) -> float | None:
+    """Sequences running in the busiest replica; where only their sum is known, in the average one. None: not known.
+
+    Not the average where it can be helped: replicas that have just come up and are still empty would make a batch that
+    is full look unused, and a shrink far too deep.
+    """
+    busiest = known_value(situation.signals.busiest_running)
+    if busiest is not None:
+        return busiest
     running = known_value(situation.signals.running)
     return None if running is None or not situation.ready else running / situation.ready
 

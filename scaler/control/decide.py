@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from scaler.control.activity import ActivityMove, move_activity
 from scaler.control.attribution import attribute, memory_pressure
-from scaler.control.batch import BatchMove, adaptive_batch, protect_memory, running_per_replica
+from scaler.control.batch import BatchMove, adaptive_batch, busiest_running, protect_memory
 from scaler.control.jump import JumpSeen, jump_reason, recognise_jump
 from scaler.control.model import (
     Admission,
@@ -50,8 +50,8 @@ def decide(policy: Policy, memory: Memory, signals: Signals, now: Now) -> Decisi
     combination of signal statuses: doubt holds, and after ``policy.hold_seconds`` the decision is not ``available``.
     """
     situation = situate(policy, memory, signals, now)
-    state, below_low_seconds = classify(situation)
     cause = attribute(situation)
+    state, below_low_seconds = classify(situation, cause)
     doubt_seconds = memory.doubt_seconds + situation.elapsed_seconds if situation.lost else 0.0
     if state is LoadState.STALLED and memory.targets is not None:
         return _held_stalled(situation, state, below_low_seconds)
@@ -215,6 +215,8 @@ def _say_doubt(
     suppressed: tuple[Suppressed, ...],
 ) -> tuple[tuple[Reason, ...], tuple[Suppressed, ...]]:
     name, hold = situation.lost[0], situation.policy.hold_seconds
+    if not available and situation.memory.targets is None:
+        return (*reasons, Reason(Code.NEVER_READ, Target.REPLICAS, name)), suppressed
     if not available:
         return (*reasons, Reason(Code.SIGNAL_LOST_TOO_LONG, Target.REPLICAS, name, doubt_seconds, hold)), suppressed
     return (*reasons, Reason(Code.SIGNAL_LOST, Target.REPLICAS, name, doubt_seconds, hold)), suppressed
@@ -253,7 +255,7 @@ def _remember(
     if batch.protects and batch.batch != situation.batch and before is None:
         engines_own = situation.batch is None
         before = (
-            max(situation.policy.batch.min, math.ceil(running_per_replica(situation) or 1))
+            max(situation.policy.batch.min, math.ceil(busiest_running(situation) or 1))
             if engines_own
             else situation.batch
         )

@@ -99,6 +99,7 @@ class Code(StrEnum):
     # judgement
     SIGNAL_LOST = "signal_lost"  # held on doubt
     SIGNAL_LOST_TOO_LONG = "signal_lost_too_long"  # UNAVAILABLE
+    NEVER_READ = "never_read"  # UNAVAILABLE: nothing was ever known that could be held
     STALLED = "stalled"
     OBJECTIVE_UNREACHABLE = "objective_unreachable"
     UNATTRIBUTED = "unattributed"

@@ -58,11 +58,11 @@ def move_replicas(situation: Situation, cause: Cause | None, jump: JumpSeen | No
         need, reason = step.replicas, step.reason or reason
     needs = _remember_need(situation, need)
     suppressed = list(step.suppressed)
-    target, held = _paced(situation, need, needs)
+    # An active workload has at least one replica; below that there is nothing to hold back.
+    bounded, held = _paced(situation, max(need, situation.floor, 1), needs)
     suppressed += held
-    bounded = max(target, situation.floor)
     reasons = [reason] if reason and need == bounded else []
-    if bounded > target:
+    if need < situation.floor == bounded:
         reasons.append(Reason(Code.FLOOR, Target.REPLICAS, "floor", float(situation.floor), float(need)))
     if situation.ceiling is not None and bounded > situation.ceiling:
         suppressed.append(
@@ -145,7 +145,7 @@ def _latency_step(situation: Situation, cause: Cause | None, need: int) -> _Step
     kept = _Step(memory.latency_replicas, seconds, memory.latency_p95_seconds, reason)
     arrived = situation.ready is not None and situation.ready >= memory.latency_replicas
     if seconds < period or not arrived:
-        left = max(0.0, period - seconds)
+        left = period - seconds if seconds < period else None
         held = Suppressed(
             Code.LOADING,
             Target.REPLICAS,
@@ -187,7 +187,7 @@ def _paced(situation: Situation, need: int, needs: tuple[tuple[float, int], ...]
     current = situation.replicas
     if need >= current:
         return need, []
-    if not situation.may_lower:
+    if not situation.may_lower or situation.nobody_to_hear:
         held = Suppressed(
             Code.SIGNAL_LOST, Target.REPLICAS, need, current, situation.lost[0] if situation.lost else None
         )

@@ -13,6 +13,7 @@ from scaler.control.model import CapacityEstimate, Memory, Now
 from scaler.policy.model import Policy
 from scaler.signals.model import (
     CATALOG,
+    NOT_FROM_ENGINES,
     Known,
     NotApplicable,
     Signals,
@@ -81,6 +82,17 @@ class Situation:
         applied = known_value(self.signals.applied_batch)
         return batch.max or (None if applied is None else max(batch.min, int(applied)))
 
+    @property
+    def nobody_to_hear(self) -> bool:
+        """Whether replicas were asked for and none is there to say what they are asked: out of a list of endpoints that
+        is known to be empty comes no proof of idleness and no need of fewer. They may all have failed their readiness
+        probes under the very load we cannot see. (Not so where the cluster says that none is asked for.)
+        """
+        wanted = self.memory.targets is not None and self.memory.targets.active
+        asked_for_none = known_value(self.signals.asked_replicas) == 0
+        silent = self.ready == 0 and isinstance(self.signals.running, NotApplicable)
+        return wanted and silent and not asked_for_none
+
     def breached(self, *bounds: str) -> bool:
         """Whether any of the named objective bounds is breached for certain."""
         return any(self.verdicts.get(bound) == "breached" for bound in bounds)
@@ -148,17 +160,19 @@ def _utilisation(signals: Signals, ready: int | None, flow: FlowNeed) -> float |
 
 
 def _without_absent_engine(memory: Memory, signals: Signals) -> Signals:
-    """Where we ourselves asked for zero, or wait for a woken replica to load, an engine that does not answer is not a
-    lost signal: there is nothing to measure. Anything it *does* say still counts.
+    """Where zero replicas are asked for, by us or as the cluster says, or a woken replica is still loading, an engine
+    that does not answer is not a lost signal: there is nothing to measure. Anything it *does* say still counts.
+
     """
-    at_zero = memory.targets is not None and not memory.targets.active
+    targets = memory.targets
+    at_zero = known_value(signals.asked_replicas) == 0 or (targets is not None and not targets.active)
     if not (at_zero or memory.loading_seconds is not None):
         return signals
     absent = NotApplicable("asked for zero replicas" if at_zero else "the woken replica is still loading")
     missing: dict[str, Any] = {
         name: absent
         for name in CATALOG
-        if name not in WAKE_SOURCES and isinstance(getattr(signals, name), Stale | Unknown)
+        if name not in NOT_FROM_ENGINES and isinstance(getattr(signals, name), Stale | Unknown)
     }
     return replace(signals, **missing)
 
@@ -178,6 +192,7 @@ def proves_quiet(situation: Situation) -> bool:
         and _satisfied(signals.ready_replicas)
         and not signals.counters_moved
         and stalled == 0
+        and not situation.nobody_to_hear
     )
 
 

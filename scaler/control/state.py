@@ -7,7 +7,7 @@ every state has a measured way out, and ``Memory.state_seconds`` tells its age.
 from __future__ import annotations
 
 from scaler.control.attribution import CRITICALS, memory_pressure
-from scaler.control.model import LoadState
+from scaler.control.model import Cause, LoadState
 from scaler.control.situation import Situation, wants_service
 from scaler.signals.model import Unknown, is_zero, known_value
 
@@ -15,16 +15,22 @@ from scaler.signals.model import Unknown, is_zero, known_value
 RATE_HIGH, RATE_LOW = 50.0, 5.0
 
 
-def classify(situation: Situation) -> tuple[LoadState, float | None]:
-    """(state, seconds for which the load has been below the low mark; None while it is not)."""
+#: Causes of a breach that come from the load: with one of them the state is at least ``high``.
+FROM_LOAD = (Cause.MEMORY, Cause.PREFILL, Cause.STEP, Cause.QUEUEING)
+
+
+def classify(situation: Situation, cause: Cause | None) -> tuple[LoadState, float | None]:
+    """(state, seconds for which the load has been below the low mark; None while it is not). ``cause`` is what a
+    breached objective is attributed to: a breach that load explains is never called low or normal.
+    """
     since = situation.memory.below_low_seconds
     below = None
-    if _is_low(situation):
+    if cause not in FROM_LOAD and _is_low(situation):
         below = 0.0 if since is None else since + situation.elapsed_seconds
-    return _state(situation, below), below
+    return _state(situation, cause, below), below
 
 
-def _state(situation: Situation, below_low_seconds: float | None) -> LoadState:
+def _state(situation: Situation, cause: Cause | None, below_low_seconds: float | None) -> LoadState:
     memory, signals, load = situation.memory, situation.signals, situation.policy.load
     if all_stalled(situation):
         return LoadState.STALLED
@@ -37,7 +43,7 @@ def _state(situation: Situation, below_low_seconds: float | None) -> LoadState:
         return LoadState.UNKNOWN if gone else memory.state
     if _is_idle(situation):
         return LoadState.IDLE
-    if _is_high(situation):
+    if cause in FROM_LOAD or _is_high(situation):
         return LoadState.HIGH
     if below_low_seconds is not None and (memory.state is LoadState.LOW or below_low_seconds >= load.low_dwell_seconds):
         return LoadState.LOW

@@ -16,6 +16,8 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from dataclasses import dataclass, field
+from math import inf
+from typing import NamedTuple
 
 from scaler.lab.hardware import Hardware
 
@@ -44,9 +46,9 @@ class Sequence:
     decoding_since: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """What one completed step did. ``intervals`` are (seconds since the sequence's previous token, how many such).
+class Step(NamedTuple):
+    """What one completed step did (a tuple: millions of them are made). ``intervals`` are (seconds since the sequence's
+    previous token, how many such).
 
     ``steps`` > 1: so many equal steps in a row in which nothing but decoding happened; ``seconds`` is their mean.
     """
@@ -74,6 +76,7 @@ class _Plan:
     seconds: float
     decoding: int
     chunks: list[tuple[Sequence, int]]
+    prefill_tokens: int
     preempted: int
 
 
@@ -83,7 +86,9 @@ class Engine:
 
     The same submissions give the same steps, however finely :meth:`advance` is sliced: a step once begun is kept until
     its end (times agree but for rounding where ``coast`` sums many steps at once). ``now`` is the end of the last step,
-    or the time an idle engine was advanced to.
+    or the time an idle engine was advanced to; ``worked_until`` is the end of the last step that began or ended
+    something. ``quiet_until``: until then, if nothing is submitted, ``outstanding`` stays what it is, so that whoever
+    asks only for that need not advance the engine.
     """
 
     hardware: Hardware
@@ -94,6 +99,8 @@ class Engine:
     waiting: deque[Sequence] = field(default_factory=deque)
     kv_used_tokens: int = 0
     steps: int = 0
+    worked_until: float = 0.0
+    quiet_until: float = inf
     _prefilling: deque[Sequence] = field(default_factory=deque)
     _decoding: dict[int, Sequence] = field(default_factory=dict)
     _finishes: list[tuple[int, int, Sequence]] = field(default_factory=list)
@@ -111,6 +118,11 @@ class Engine:
     def running(self) -> int:
         """Sequences in the batch, prefilling or decoding."""
         return len(self._prefilling) + len(self._decoding)
+
+    @property
+    def outstanding(self) -> int:
+        """Requests it has: running and waiting."""
+        return len(self._prefilling) + len(self._decoding) + len(self.waiting)
 
     @property
     def kv_use_ratio(self) -> float:
@@ -142,66 +154,81 @@ class Engine:
         if arrived_at < self.now:
             raise ValueError(f"arrived_at ({arrived_at:g}) lies before the engine's time ({self.now:g})")
         if self._plan is None:
-            self.now = arrived_at
+            if arrived_at > self.now and self.running:
+                self._plan = self._planned()  # the step under way began before this request came
+            else:
+                self.now = arrived_at
         sequence = Sequence(prompt_tokens, output_tokens, arrived_at, prefill_left=prompt_tokens)
         self.waiting.append(sequence)
+        self.quiet_until = arrived_at if self._plan is None else self._plan.ends_at
         return sequence
 
     def advance(self, until: float) -> list[Step]:
         """Complete every step that ends by ``until``; the next one may then be under way."""
-        done = []
+        done: list[Step] = []
+        plan = self._plan
         while True:
-            if self.coast and self._plan is None and (coasted := self._coasted(until)) is not None:
-                done.append(coasted)
-            plan = self._begun()
-            if plan is None or plan.ends_at > until:
-                break
+            if plan is None:
+                if self.coast and self._decoding and not self._prefilling:
+                    coasted = self._coasted(until)
+                    if coasted is not None:
+                        done.append(coasted)
+                        continue
+                    if until < self.quiet_until and not self.waiting:
+                        return done  # the step under way only decodes: it can wait to be booked
+                elif not (self._decoding or self._prefilling or self.waiting):
+                    self.now = max(self.now, until)
+                    self.quiet_until = inf
+                    return done
+                plan = self._plan = self._planned()
+            if plan.ends_at > until:
+                self.quiet_until = plan.ends_at
+                return done
             done.append(self._complete(plan))
-        if self._plan is None:
-            self.now = max(self.now, until)
-        return done
+            plan = None
 
     def step(self) -> Step | None:
         """Complete the next step, however long it takes; None when there is nothing to do."""
-        plan = self._begun()
-        return None if plan is None else self._complete(plan)
+        if self._plan is None and not self.idle:
+            self._plan = self._planned()
+        return None if self._plan is None else self._complete(self._plan)
 
     def _coasted(self, until: float) -> Step | None:
-        """Take every step up to ``until`` in which nothing can begin, end or be preempted, as one; None if there are
-        fewer than two. Their times form an arithmetic series: each adds the same number of context tokens.
+        """Somebody decoding and nobody prefilling, take every step up to ``until`` in which nothing can begin, end or
+        be preempted, as one; None if there is none. Their times form an arithmetic series: each adds the same context.
         """
         sequences = len(self._decoding)
-        admissible = self.waiting and self.running < self.max_num_seqs
-        if not sequences or self._prefilling or admissible:
+        if self.waiting and sequences < self.max_num_seqs:
             return None
-        first = self.hardware.cost.seconds(sequences, self.kv_used_tokens, 0)
-        growth = self.hardware.cost.per_context_token_ms * sequences / 1000.0
-        most = min(
-            self._finishes[0][0] - self.steps - 1,
-            (self.hardware.kv_tokens - self.kv_used_tokens) // sequences - 1,
-            int((until - self.now) / first),
-            # Within these the intervals differ too little to be told apart in a histogram.
-            int(COAST_SPREAD * first / growth) + 1 if growth > 0 else LONGEST_COAST,
-        )
-        while most >= 2 and self.now + most * first + growth * most * (most - 1) / 2 > until:
+        cost, used = self.hardware.cost, self.kv_used_tokens
+        first = cost.seconds(sequences, used, 0)
+        # The step after these may end a sequence, or find the cache full. Steps only get longer until then.
+        unchanged = min(self._finishes[0][0] - self.steps, (self.hardware.kv_tokens - used) // sequences) - 1
+        self.quiet_until = self.now + (unchanged + 1) * first
+        growth = cost.per_context_token_ms * sequences / 1000.0
+        # Within these the intervals differ too little to be told apart in a histogram.
+        alike = int(COAST_SPREAD * first / growth) + 1 if growth > 0 else LONGEST_COAST
+        most = min(unchanged, int((until - self.now) / first), alike)
+        while most >= 1 and self.now + most * first + growth * most * (most - 1) / 2 > until:
             most -= 1
-        if most < 2:
+        if most < 1:
             return None
         seconds = first + growth * (most - 1) / 2
         self.now += most * seconds
         self.steps += most
-        self.kv_used_tokens += most * sequences
-        return Step(self.now, seconds, 0, ((seconds, most * sequences),), (), (), 0, steps=most)
+        self.kv_used_tokens = used + most * sequences
+        return Step(self.now, seconds, 0, ((seconds, most * sequences),), (), (), 0, most)
 
-    def _begun(self) -> _Plan | None:
-        """The step under way, begun now if there is work; None when idle."""
-        if self._plan is None and not self.idle:
-            preempted = self._make_room()
-            chunks = self._scheduled_prefill(admit=preempted == 0)
-            tokens = sum(chunk for _, chunk in chunks)
-            seconds = self.hardware.cost.seconds(self.running, self.kv_used_tokens, tokens)
-            self._plan = _Plan(self.now + seconds, seconds, len(self._decoding), chunks, preempted)
-        return self._plan
+    def _planned(self) -> _Plan:
+        """The next step, begun now; there is work."""
+        preempted = self._make_room()
+        chunks = self._scheduled_prefill(admit=preempted == 0) if self._prefilling or self.waiting else []
+        tokens = 0
+        for _, chunk in chunks:
+            tokens += chunk
+        sequences = len(self._decoding) + len(self._prefilling)
+        seconds = self.hardware.cost.seconds(sequences, self.kv_used_tokens, tokens)
+        return _Plan(self.now + seconds, seconds, len(self._decoding), chunks, tokens, preempted)
 
     def _make_room(self) -> int:
         """Preempt from the last admitted until every decoding sequence can take one more token; how many it took.
@@ -230,14 +257,15 @@ class Engine:
     def _scheduled_prefill(self, *, admit: bool) -> list[tuple[Sequence, int]]:
         """Prompts' chunks for this step: those begun before, then new admissions, as the token budget allows."""
         budget = self.max_num_batched_tokens - len(self._decoding)
-        promised = sum(sequence.prefill_left for sequence in self._prefilling)
+        promised = 0
         free = self.hardware.kv_tokens - self.kv_used_tokens - len(self._decoding)
         chunks: list[tuple[Sequence, int]] = []
         for sequence in self._prefilling:
-            chunks.append((sequence, min(sequence.prefill_left, budget, free)))
-            budget -= chunks[-1][1]
-            free -= chunks[-1][1]
-            promised -= chunks[-1][1]
+            chunk = min(sequence.prefill_left, budget, free)
+            chunks.append((sequence, chunk))
+            budget -= chunk
+            free -= chunk
+            promised += sequence.prefill_left - chunk
         while admit and self.waiting and budget > 0 and self.running < self.max_num_seqs:
             sequence = self.waiting[0]
             if sequence.prefill_left + promised > free:
@@ -255,10 +283,9 @@ class Engine:
     def _complete(self, plan: _Plan) -> Step:
         """Book the step under way: every scheduled token now exists."""
         self._plan = None
-        self.now = plan.ends_at
+        self.now = self.worked_until = plan.ends_at
         self.steps += 1
-        prefill_tokens = sum(chunk for _, chunk in plan.chunks)
-        self.kv_used_tokens += plan.decoding + prefill_tokens
+        self.kv_used_tokens += plan.decoding + plan.prefill_tokens
         intervals = [(plan.seconds, plan.decoding)] if plan.decoding else []
         finished = self._decoded_to_the_end()
         started = []
@@ -280,7 +307,13 @@ class Engine:
             else:
                 self._start_decoding(sequence)
         return Step(
-            self.now, plan.seconds, prefill_tokens, tuple(intervals), tuple(started), tuple(finished), plan.preempted
+            self.now,
+            plan.seconds,
+            plan.prefill_tokens,
+            tuple(intervals),
+            tuple(started),
+            tuple(finished),
+            plan.preempted,
         )
 
     def _start_decoding(self, sequence: Sequence) -> None:

@@ -42,6 +42,12 @@ class Replica:
             for step in self.engine.advance(to):
                 self.meters.book(step)
 
+    def outstanding(self, at: float) -> int:
+        """Requests it has at ``at``. The engine is run only if that may have changed."""
+        if at >= self.engine.quiet_until:
+            self.advance(at)
+        return self.engine.outstanding
+
 
 @dataclass(slots=True)
 class Fleet:
@@ -86,7 +92,7 @@ class Fleet:
         if self.asked > replicas:
             for replica in self.ready:
                 replica.advance(self.now)
-            self.ready.sort(key=lambda replica: replica.engine.running + len(replica.engine.waiting))
+            self.ready.sort(key=lambda replica: replica.engine.outstanding)
         while self.asked > replicas:
             leaving = self.ready.pop(0)
             leaving.leaves_at = self.now
@@ -144,21 +150,17 @@ class Fleet:
     def _route(self, request: Request, at: float) -> None:
         count = len(self.ready)
         chosen = self.ready[int(self.chance.random() * count)]
-        chosen.advance(at)
         if count > 1:
             other = self.ready[int(self.chance.random() * count)]
-            other.advance(at)
-            if _outstanding(other) < _outstanding(chosen):
+            if other.outstanding(at) < chosen.outstanding(at):
                 chosen = other
+        chosen.advance(at)
         sequence = chosen.engine.submit(request.prompt_tokens, request.output_tokens, max(at, chosen.engine.now))
         # The engine's own clock for it starts here; what it waited at the gateway the engine never sees.
         self.served.append((request, sequence))
 
     def _pay(self, replica: Replica) -> None:
-        # An engine that has nothing to do stands at its last step's end or later.
-        done = max(replica.leaves_at, replica.engine.now) if replica.leaves_at is not None else self.now
-        self.gpu_seconds += max(0.0, min(done, self.now) - replica.asked_at)
-
-
-def _outstanding(replica: Replica) -> int:
-    return replica.engine.running + len(replica.engine.waiting)
+        done = self.now
+        if replica.leaves_at is not None and replica.engine.idle:
+            done = max(replica.leaves_at, replica.engine.worked_until)  # its last answer ended a step
+        self.gpu_seconds += done - replica.asked_at

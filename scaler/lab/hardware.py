@@ -32,18 +32,19 @@ class StepCost:
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """A model on its accelerators: how long a step takes and how many tokens the KV cache holds."""
+    """A model on its accelerators: how long a step takes, how many tokens the KV cache holds, how many GPUs it is."""
 
     cost: StepCost
     kv_tokens: int
+    gpus: int = 1
 
 
 #: Fits to the TTFT and TPOT measurements that NVIDIA's aiconfigurator publishes (aiconfigurator-core 0.12.0,
 #: ``systems/silicon_sample.csv``).
 HARDWARE = {
     "llama-3.1-8b-h100": Hardware(StepCost(6.42, 0.0, 0.0000499, 0.0196), 458_000),
-    "llama-3.1-70b-fp8-4xh100": Hardware(StepCost(11.0, 0.055, 0.0000279, 0.0446), 484_000),
+    "llama-3.1-70b-fp8-4xh100": Hardware(StepCost(11.0, 0.055, 0.0000279, 0.0446), 484_000, 4),
     # No KV size is published with these two; the KV cache is taken to be as large as the 70B's.
-    "qwen3-32b-4xh100": Hardware(StepCost(9.26, 0.061, 0.0000253, 0.0288), 484_000),
-    "llama-2-70b-8xa100": Hardware(StepCost(44.1, 0.19, 0.000335, 0.155), 484_000),
+    "qwen3-32b-4xh100": Hardware(StepCost(9.26, 0.061, 0.0000253, 0.0288), 484_000, 4),
+    "llama-2-70b-8xa100": Hardware(StepCost(44.1, 0.19, 0.000335, 0.155), 484_000, 8),
 }

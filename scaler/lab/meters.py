@@ -37,6 +37,7 @@ class Distribution:
     bounds: tuple[float, ...]
     counts: list[int] = field(init=False)
     sum: float = 0.0
+    _read: Buckets | None = None
 
     def __post_init__(self) -> None:
         self.counts = [0] * (len(self.bounds) + 1)
@@ -45,11 +46,14 @@ class Distribution:
         """Observe ``value`` so many times."""
         self.counts[bisect_left(self.bounds, value)] += times
         self.sum += value * times
+        self._read = None
 
     def buckets(self) -> Buckets:
         """As the window fold takes a histogram series."""
-        cumulative = tuple(map(float, accumulate(self.counts)))
-        return Buckets((*self.bounds, inf), cumulative, self.sum, cumulative[-1])
+        if self._read is None:
+            cumulative = tuple(map(float, accumulate(self.counts)))
+            self._read = Buckets((*self.bounds, inf), cumulative, self.sum, cumulative[-1])
+        return self._read
 
     def cumulative(self) -> list[tuple[str, float]]:
         """(``le``, count of values up to it), as Prometheus exposes them."""
@@ -68,6 +72,20 @@ FAMILIES = {
     "prompt_length": "request_prompt_tokens",
     "generation_length": "request_generation_tokens",
 }
+
+
+#: What is observed of a request when it has finished, in the order of :meth:`Meters._book_finished`.
+_AT_THE_END = (
+    "request_prompt_tokens",
+    "request_generation_tokens",
+    "request_time_per_output_token_seconds",
+    "e2e_request_latency_seconds",
+    "request_queue_time_seconds",
+    "request_inference_time_seconds",
+    "request_prefill_time_seconds",
+    "request_decode_time_seconds",
+    "request_num_preemptions",
+)
 
 
 class Meters:
@@ -103,20 +121,26 @@ class Meters:
                 ),
             )
         }
+        # Looked up once: a simulation books millions of steps.
+        self._step_tokens = self.distributions["iteration_tokens_total"]
+        self._first_token = self.distributions["time_to_first_token_seconds"]
+        self._inter_token = self.distributions["inter_token_latency_seconds"]
+        self._at_the_end = [self.distributions[name] for name in _AT_THE_END]
 
     def book(self, step: Step) -> None:
         """Count one completed step, or several in a row."""
-        seen = self.distributions
         self.preemptions += step.preempted
-        self.generation_tokens += step.generated_tokens
-        seen["iteration_tokens_total"].add((step.prefill_tokens + step.generated_tokens) / step.steps, step.steps)
+        tokens = len(step.started)
         for seconds, count in step.intervals:
-            seen["inter_token_latency_seconds"].add(seconds, count)
+            tokens += count
+            self._inter_token.add(seconds, count)
+        self.generation_tokens += tokens
+        self._step_tokens.add((step.prefill_tokens + tokens) / step.steps, step.steps)
         for sequence in step.started:
             assert sequence.first_token_at is not None
             # vLLM counts a prompt when its first token is out, whole, whatever was preempted meanwhile.
             self.prompt_tokens += sequence.prompt_tokens
-            seen["time_to_first_token_seconds"].add(sequence.first_token_at - sequence.arrived_at)
+            self._first_token.add(sequence.first_token_at - sequence.arrived_at)
         for sequence in step.finished:
             self._book_finished(sequence)
 
@@ -127,18 +151,16 @@ class Meters:
         assert finished is not None
         self.finished["length"] += 1  # the model has no end token: every answer ends at max_tokens
         following = sequence.output_tokens - 1
-        for name, value in (
-            ("request_prompt_tokens", sequence.prompt_tokens),
-            ("request_generation_tokens", sequence.output_tokens),
-            ("request_time_per_output_token_seconds", (finished - first) / following if following else 0.0),
-            ("e2e_request_latency_seconds", finished - sequence.arrived_at),
-            ("request_queue_time_seconds", admitted - sequence.arrived_at),
-            ("request_inference_time_seconds", finished - admitted),
-            ("request_prefill_time_seconds", first - admitted),
-            ("request_decode_time_seconds", finished - first),
-            ("request_num_preemptions", sequence.preemptions),
-        ):
-            self.distributions[name].add(value)
+        seen = self._at_the_end
+        seen[0].add(sequence.prompt_tokens)
+        seen[1].add(sequence.output_tokens)
+        seen[2].add((finished - first) / following if following else 0.0)
+        seen[3].add(finished - sequence.arrived_at)
+        seen[4].add(admitted - sequence.arrived_at)
+        seen[5].add(finished - admitted)
+        seen[6].add(first - admitted)
+        seen[7].add(finished - first)
+        seen[8].add(sequence.preemptions)
 
     def sample(self, at: float, process_start_seconds: float) -> EngineSample:
         """The numbers as a scrape at ``at`` (monotonic seconds) would give them to the window fold."""

@@ -18,7 +18,7 @@ from scaler.lab.fleet import Fleet, Request
 from scaler.lab.hardware import Hardware
 from scaler.policy.model import Policy
 from scaler.signals.model import Signals
-from scaler.signals.observation import Demand, EngineSample, Observation, ReadFailure
+from scaler.signals.observation import Demand, EngineSample, Observation, ReadFailure, ReplicaCounts
 from scaler.signals.window import History, fold
 
 #: Simulated time begins here (a Monday), and on this monotonic clock.
@@ -89,7 +89,9 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The result: each request with its sequence, the GPU-hours paid, how often the count changed, and the timeline."""
+    """The result: each request with its sequence, what was paid (replica-hours, drains included, times the GPUs of one
+    replica), how often the count changed, the timeline, and how many requests still wait at the gateway.
+    """
 
     fleet: Fleet
     gpu_hours: float
@@ -99,14 +101,25 @@ class Run:
 
 
 def simulate(
-    trace: ListOf[Request], policy: LabPolicy, enactor: Enactor, world: World, *, seconds: float, seed: int
+    trace: ListOf[Request],
+    policy: LabPolicy,
+    enactor: Enactor,
+    world: World,
+    *,
+    seconds: float,
+    seed: int,
+    blind: bool = False,
 ) -> Run:
-    """Run ``policy`` on ``trace`` (ordered by time) for ``seconds``. The same arguments give the same result."""
+    """Run ``policy`` on ``trace`` (ordered by time) for ``seconds``. The same arguments give the same result.
+
+    ``blind``: the policy looks at no signal, so none is measured for it; only time is saved.
+    """
     chance = Random(seed)
     fleet = Fleet(world.hardware, world.batch, world.cold_start_seconds, world.max_model_len, Random(chance.random()))
     fleet.start(world.initial_replicas)
-    history, timeline, wish, position = History(), [], Wish(float(world.initial_replicas)), 0
-    ticks = int(seconds / world.tick_seconds)
+    history, timeline, position = History(), [], 0
+    wish = Wish(float(world.initial_replicas), active=world.initial_replicas > 0)
+    ticks, target = int(seconds / world.tick_seconds), policy.metric_target
     arrived_before = 0
     for tick in range(1, ticks + 1):
         end = tick * world.tick_seconds
@@ -117,18 +130,22 @@ def simulate(
                 fleet.submit(trace[position])
                 position += 1
             fleet.move(until)
-            fleet.scale(enactor.enact(wish, policy.metric_target, fleet.asked, until))
+            asked = fleet.asked
+            wanted = enactor.enact(wish, target, asked, until)
+            if wanted != asked:
+                fleet.scale(wanted)
         fleet.settle()
         mono = BEGIN_MONO + end
-        observation = _observe(fleet, mono, world, chance)
-        history, signals = fold(
-            history,
-            observation,
-            mono,
-            world.window,
-            interval_seconds=world.tick_seconds,
-            now_unix=BEGIN_UTC.timestamp() + end,
-        )
+        signals = Signals()
+        if not blind:
+            history, signals = fold(
+                history,
+                _observe(fleet, mono, world, chance),
+                mono,
+                world.window,
+                interval_seconds=world.tick_seconds,
+                now_unix=BEGIN_UTC.timestamp() + end,
+            )
         wish = policy.tick(signals, Now(BEGIN_UTC + timedelta(seconds=end), mono), fleet.asked)
         if wish.batch is not None:
             fleet.set_batch(wish.batch)
@@ -137,7 +154,7 @@ def simulate(
     fleet.close()
     return Run(
         fleet=fleet,
-        gpu_hours=fleet.gpu_seconds / 3600.0,
+        gpu_hours=fleet.gpu_seconds / 3600.0 * world.hardware.gpus,
         replica_changes=fleet.changes,
         timeline=tuple(timeline),
         unserved=len(fleet.gateway),
@@ -151,7 +168,11 @@ def _observe(fleet: Fleet, mono: float, world: World, chance: Random) -> Observa
             endpoints[replica.name] = ReadFailure(mono, "scrape lost")
         else:
             endpoints[replica.name] = replica.meters.sample(mono, BEGIN_UTC.timestamp() + replica.ready_at)
-    return Observation(mono, endpoints, Demand(mono, float(len(fleet.gateway)), wake_requested=False))
+    # A cluster tells both: that no endpoint is ready, and how many replicas there should be.
+    absent = None if fleet.ready else "no replica is ready"
+    counts = ReplicaCounts(mono, ready=len(fleet.ready), asked=fleet.asked, pending=len(fleet.loading), unschedulable=0)
+    demand = Demand(mono, float(len(fleet.gateway)), wake_requested=False)
+    return Observation(mono, endpoints, demand, absent=absent, replicas=counts)
 
 
 def _moment(fleet: Fleet, at: float, arrivals: float, wish: Wish) -> Moment:

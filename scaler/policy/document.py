@@ -1,4 +1,5 @@
-"""A YAML text as a plain value plus the line of every place in it, so that an error can say where it is.
+"""A YAML text as a plain value plus where every value of it stands, so that an error can say the line and a correction
+can replace just that place.
 
 YAML 1.1 reads ``22:00`` as 1320, ``on`` as true and ``010`` as 8. Here scalars follow YAML 1.2's core schema instead:
 only ``true`` and ``false`` are switches, numbers are decimal, everything else is the text that stands there. Keys are
@@ -8,12 +9,15 @@ always texts. Aliases and merge keys (``<<``) work, within limits: a small text 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 import yaml
 
 from scaler.policy.keys import Path
+
+Style = Literal["plain", "quoted", "block", "flow"]
 
 #: More values than this, aliases written out, are a mistake or an attack.
 VALUES_LIMIT = 100_000
@@ -35,16 +39,34 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
+class Span:
+    """Where one value stands: offsets into the text. ``key_start``..``key_end`` is its key (an item of a list has none:
+    both are ``start``), ``start``..``end`` the value as written. ``style`` is how: ``flow`` is ``{a: 1}`` or ``[1]``.
+    """
+
+    key_start: int
+    key_end: int
+    start: int
+    end: int
+    style: Style
+
+
+@dataclass(frozen=True, slots=True)
 class Document:
-    """What a YAML text says. ``lines`` has the line of every key and list item by its path."""
+    """What a YAML text says. ``lines`` has the line of every key and list item by its path, ``spans`` where it stands;
+    ``first_line`` is where the document itself begins.
+    """
 
     value: object
-    lines: dict[Path, int]
+    lines: Mapping[Path, int]
     problems: tuple[Problem, ...]
+    spans: Mapping[Path, Span] = field(default_factory=dict, repr=False)
+    first_line: int = 1
 
     def line(self, path: Path) -> int:
         """The line of ``path``, or of the nearest place that encloses it."""
-        return next((self.lines[path[:end]] for end in range(len(path), -1, -1) if path[:end] in self.lines), 1)
+        known = (self.lines[path[:end]] for end in range(len(path), 0, -1) if path[:end] in self.lines)
+        return next(known, self.first_line)
 
 
 class _CoreLoader(yaml.SafeLoader):
@@ -64,24 +86,47 @@ for _tag, _pattern, _first in (
 
 
 def read(text: str) -> Document:
-    """The value of a YAML text. Never raises: what is wrong with it stands in ``problems``."""
+    """The value of a YAML text of one document. Never raises: what is wrong with it stands in ``problems``."""
     try:
         root = yaml.compose(text, Loader=_CoreLoader)
-    except yaml.MarkedYAMLError as error:
+    except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:
         return Document(None, {}, (_syntax_problem(error),))
-    except (yaml.YAMLError, ValueError, OverflowError) as error:  # the last two: an escape such as \UFFFFFFFF
-        return Document(None, {}, (Problem(1, (), f"is not YAML: {' '.join(str(error).split())}"),))
-    except RecursionError:
-        return Document(None, {}, (Problem(1, (), f"is nested too deeply; write at most {DEPTH_LIMIT} levels"),))
-    builder = _Builder()
+    return _document(root, VALUES_LIMIT)
+
+
+def read_all(text: str, values_limit: int = VALUES_LIMIT) -> tuple[Document, ...]:
+    """The documents of a YAML text, parted by ``---``. Never raises: at a syntax error the last one holds the problem,
+    and nothing after it is read. ``values_limit`` holds for each document.
+    """
+    documents = []
+    loader = None
+    try:
+        loader = _CoreLoader(text)
+        while loader.check_node():
+            documents.append(_document(loader.get_node(), values_limit))
+    except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:
+        documents.append(Document(None, {}, (_syntax_problem(error),)))
+    finally:
+        if loader is not None:
+            loader.dispose()
+    return tuple(documents)
+
+
+def _document(root: yaml.Node | None, values_limit: int) -> Document:
+    builder = _Builder(values_limit)
+    first_line = 1 if root is None else _line(root)
     try:
         value = None if root is None else builder.build(root, (), 0)
     except _TooLargeError as error:
-        return Document(None, builder.lines, (Problem(error.line, (), str(error)),))
-    return Document(value, builder.lines, tuple(builder.problems))
+        return Document(None, builder.lines, (Problem(error.line, (), str(error)),), builder.spans, first_line)
+    return Document(value, builder.lines, tuple(builder.problems), builder.spans, first_line)
 
 
-def _syntax_problem(error: yaml.MarkedYAMLError) -> Problem:
+def _syntax_problem(error: Exception) -> Problem:
+    if isinstance(error, RecursionError):
+        return Problem(1, (), f"is nested too deeply; write at most {DEPTH_LIMIT} levels")
+    if not isinstance(error, yaml.MarkedYAMLError):  # not even characters, or an escape such as \\UFFFFFFFF
+        return Problem(1, (), f"is not YAML: {' '.join(str(error).split())}")
     mark = error.problem_mark or error.context_mark
     said = " ".join(filter(None, (error.context, error.problem)))
     if "'\\t'" in said:
@@ -99,18 +144,22 @@ class _TooLargeError(Exception):
 
 @dataclass(slots=True)
 class _Builder:
-    """Turns YAML nodes into values, noting lines and problems on the way."""
+    """Turns YAML nodes into values, noting lines, spans and problems on the way."""
 
+    values_limit: int
     lines: dict[Path, int] = field(default_factory=dict)
+    spans: dict[Path, Span] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
     values: int = 0
 
     def build(self, node: yaml.Node, path: Path, depth: int) -> object:
         self._count(node, depth)
+        self.spans.setdefault(path, _span(node, node))
         if isinstance(node, yaml.MappingNode):
             value: dict[str, object] = {}
-            for name, line, child in self._entries(node, path, depth):
-                self.lines[(*path, name)] = line
+            for name, key, child in self._entries(node, path, depth):
+                self.lines[(*path, name)] = _line(key)
+                self.spans[(*path, name)] = _span(key, child)
                 value[name] = self.build(child, (*path, name), depth + 1)
             return value
         if isinstance(node, yaml.SequenceNode):
@@ -121,32 +170,34 @@ class _Builder:
 
     def _count(self, node: yaml.Node, depth: int) -> None:
         self.values += 1
-        if self.values > VALUES_LIMIT:
-            raise _TooLargeError(_line(node), f"has more than {VALUES_LIMIT} values, aliases written out; write fewer")
+        if self.values > self.values_limit:
+            raise _TooLargeError(
+                _line(node), f"has more than {self.values_limit} values, aliases written out; write fewer"
+            )
         if depth > DEPTH_LIMIT:
             raise _TooLargeError(_line(node), f"is nested too deeply; write at most {DEPTH_LIMIT} levels")
 
-    def _entries(self, node: yaml.MappingNode, path: Path, depth: int) -> Iterator[tuple[str, int, yaml.Node]]:
-        """The mapping's entries; those merged in by ``<<`` first, where its own do not replace them."""
-        own: dict[str, tuple[int, yaml.Node]] = {}
-        merged: dict[str, tuple[int, yaml.Node]] = {}
+    def _entries(self, node: yaml.MappingNode, path: Path, depth: int) -> Iterator[tuple[str, yaml.Node, yaml.Node]]:
+        """The mapping's (name, key, value); those merged in by ``<<`` first, where its own do not replace them."""
+        own: dict[str, tuple[yaml.Node, yaml.Node]] = {}
+        merged: dict[str, tuple[yaml.Node, yaml.Node]] = {}
         for key, child in node.value:
             self._count(key, depth)
             if not isinstance(key, yaml.ScalarNode):
                 self.problems.append(Problem(_line(key), path, "a key is a list or mapping; write a text"))
             elif key.tag == _MERGE:
-                for name, line, inherited in self._merged(child, path, depth + 1):
-                    merged.setdefault(name, (line, inherited))
+                for name, its_key, inherited in self._merged(child, path, depth + 1):
+                    merged.setdefault(name, (its_key, inherited))
             elif key.value in own:
-                first = own[key.value][0]
+                first = _line(own[key.value][0])
                 text = f"stands here twice (first on line {first}); keep one"
                 self.problems.append(Problem(_line(key), (*path, key.value), text))
             else:
-                own[key.value] = (_line(key), child)
-        for name, (line, child) in (merged | own).items():
-            yield name, line, child
+                own[key.value] = (key, child)
+        for name, (key, child) in (merged | own).items():
+            yield name, key, child
 
-    def _merged(self, node: yaml.Node, path: Path, depth: int) -> Iterator[tuple[str, int, yaml.Node]]:
+    def _merged(self, node: yaml.Node, path: Path, depth: int) -> Iterator[tuple[str, yaml.Node, yaml.Node]]:
         self._count(node, depth)
         if isinstance(node, yaml.MappingNode):
             yield from self._entries(node, path, depth)
@@ -179,3 +230,15 @@ class _Builder:
 
 def _line(node: yaml.Node) -> int:
     return int(node.start_mark.line) + 1
+
+
+def _span(key: yaml.Node, node: yaml.Node) -> Span:
+    key_start, key_end = (key.start_mark.index, key.end_mark.index) if key is not node else (node.start_mark.index,) * 2
+    return Span(key_start, key_end, node.start_mark.index, node.end_mark.index, _style(node))
+
+
+def _style(node: yaml.Node) -> Style:
+    if isinstance(node, yaml.CollectionNode):
+        return "flow" if node.flow_style else "block"
+    written = getattr(node, "style", None)
+    return "plain" if written is None else "quoted" if written in "'\"" else "block"

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Literal
 
+from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
 from scaler.policy.model import Policy
@@ -22,6 +23,8 @@ Kind = Literal["whole", "number", "switch", "choice", "text", "texts", "structur
 
 _SCHEMA: Mapping[str, Any] = Policy.model_json_schema()
 _SHOWN = 80
+#: Keys whose value is in no error.
+_CREDENTIAL = re.compile(r"token$|password|secret|headers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +127,8 @@ def _allowed(name: str, schema: Mapping[str, Any]) -> str:
         case "structure" if inner.get("type") == "array":
             item = _follow(inner["items"])
             words = f"a list of {', '.join(item['enum'])}" if "enum" in item else f"a list of mappings {_keys(item)}"
+        case _ if "properties" not in inner:
+            words = "a mapping of texts, for example {namespace: chat}"
         case _:
             words = f"a mapping {_keys(inner)}"
     return words + or_null
@@ -155,9 +160,9 @@ KEYS: Mapping[Path, Key] = {key.path: key for key in _leaves(_SCHEMA)}
 GROUPS: frozenset[str] = frozenset(str(path[0]) for path in KEYS if len(path) > 1)
 
 
-def _place(path: Path) -> tuple[str, Mapping[str, Any]]:
+def _place(path: Path, root: Mapping[str, Any] = _SCHEMA) -> tuple[str, Mapping[str, Any]]:
     """The name and schema at ``path``; the nearest enclosing ones where the model ends earlier."""
-    name, schema = "policy", _SCHEMA
+    name, schema = "policy", root
     for part in path:
         inner = _follow(schema)
         if isinstance(part, int) and "items" in inner:
@@ -190,19 +195,39 @@ def unknown_key(word: str, candidates: Sequence[str]) -> str:
     return f'no such key; did you mean "{close}"?' if close else f"no such key; write one of {', '.join(candidates)}"
 
 
-def wording(error: ErrorDetails) -> str:
-    """One pydantic error as "what is wrong; what to write instead", without the place."""
+def wording(error: ErrorDetails, root: Mapping[str, Any] = _SCHEMA) -> str:
+    """One pydantic error as "what is wrong; what to write instead", without the place. ``root`` is the JSON schema of
+    the model that found it.
+    """
     path = error["loc"]
-    name, schema = _place(path)
+    name, schema = _place(path, root)
     match error["type"]:
         case "extra_forbidden":
-            return unknown_key(str(path[-1]), list(_follow(_place(path[:-1])[1])["properties"]))
+            return unknown_key(str(path[-1]), list(_follow(_place(path[:-1], root)[1])["properties"]))
         case "missing":
             return f"is missing; write {_allowed(name, schema)}"
         case "value_error":
             return str(error["ctx"]["error"])
+        case _ if any(_CREDENTIAL.search(str(part)) for part in path):
+            return f"the value (withheld) is not allowed; write {_allowed(name, schema)}"
         case _:
             return f"{shown(error['input'])} is not allowed; write {_allowed(name, schema)}"
+
+
+def schema_of(model: type[BaseModel]) -> Mapping[str, Any]:
+    """The JSON schema of a model beside the policy, for :func:`wording`: without references, which would lead into the
+    policy's own.
+    """
+    schema = model.model_json_schema()
+    groups = schema.get("$defs", {})
+
+    def resolved(part: Any) -> Any:
+        if isinstance(part, dict):
+            group = groups.get(part.get("$ref", "").rpartition("/")[2])
+            return resolved(group) if group else {name: resolved(inner) for name, inner in part.items()}
+        return [resolved(inner) for inner in part] if isinstance(part, list) else part
+
+    return {name: resolved(part) for name, part in schema.items() if name != "$defs"}
 
 
 def allowed_at(path: Path) -> str:

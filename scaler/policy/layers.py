@@ -20,6 +20,9 @@ from scaler.policy.errors import PolicyError
 from scaler.policy.keys import GROUPS, KEYS, Path, allowed_at, dotted, shown, unknown_key, wording
 from scaler.policy.metadata import Parsed, nested, parse
 from scaler.policy.model import Policy
+from scaler.policy.prometheus import PrometheusServer
+from scaler.policy.servers import read_servers
+from scaler.policy.tenancy import Tenancy, refused
 from scaler.policy.warnings import warnings_of
 
 #: A larger file is refused; a thousand workloads take a tenth of this.
@@ -27,7 +30,8 @@ FILE_LIMIT_BYTES = 4 * 1024 * 1024
 #: More problems than this are only counted.
 PROBLEMS_LIMIT = 100
 
-_SECTIONS = ("defaults", "policies", "workloads")
+#: The top-level keys of a policy file.
+SECTIONS = ("defaults", "policies", "workloads", "tenancy", "sources")
 _LABEL = r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"
 #: ``namespace/name``: a namespace is one DNS label, the name of a ScaledObject may be several with dots between.
 _WORKLOAD_NAME = re.compile(rf"{_LABEL}/(?=.{{1,253}}\Z){_LABEL}(?:\.{_LABEL})*")
@@ -59,7 +63,9 @@ class PolicyFile:
     defaults: Mapping[str, object] = field(default_factory=dict)
     policies: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     bodies: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    tenancy: Tenancy = field(default_factory=Tenancy)
     document: Document = field(default_factory=lambda: read(""), repr=False)
+    sources: Mapping[str, PrometheusServer] = field(default_factory=dict)
 
     @classmethod
     def empty(cls) -> PolicyFile:
@@ -75,15 +81,28 @@ class PolicyFile:
                 ``file:line: path.to.key: what is wrong; what to write instead``.
         """
         name = fspath(path)
-        document = read(_text(name))
+        return cls.parse(name, _text(name))
+
+    @classmethod
+    def parse(cls, name: str, text: str) -> PolicyFile:
+        """As :meth:`load`, of a text at hand; ``name`` is what its errors call the file."""
+        document = read(text)
         if document.problems and document.value is None:
             raise PolicyError([f"{name}:{problem.line}: {problem.text}" for problem in document.problems])
         problems = [f"{name}:{problem.line}: {dotted(problem.path)}: {problem.text}" for problem in document.problems]
         sections, wrong = _sections(name, document)
+        tenancy, not_allowed = _tenancy(name, document, sections["tenancy"])
+        servers, not_servers = read_servers(name, document, sections["sources"])
         loaded = cls(
-            name, sections["defaults"], _bodies(sections["policies"]), _bodies(sections["workloads"]), document
+            name,
+            sections["defaults"],
+            _bodies(sections["policies"]),
+            _bodies(sections["workloads"]),
+            tenancy,
+            document,
+            servers,
         )
-        problems += [*wrong, *loaded._problems()]
+        problems += [*wrong, *not_allowed, *not_servers, *loaded._problems()]
         if problems:
             unique = list(dict.fromkeys(problems))
             more = len(unique) - PROBLEMS_LIMIT
@@ -106,6 +125,9 @@ class PolicyFile:
             raise PolicyError([f"workload {shown(name)}: {_NAME_RULE}"])
         parsed = parse(metadata or {})
         layers, problems = self._layers(name, parsed)
+        place = _metadata_place(parsed)
+        namespace = name.partition("/")[0]
+        problems += [place(*each) for each in refused(self.tenancy, namespace, dict(_entries(parsed.overrides)))]
         policy, wrong = _merge(layers)
         if policy is None or problems:
             raise PolicyError([*problems, *wrong])
@@ -129,7 +151,16 @@ class PolicyFile:
         own = {key: value for key, value in body.items() if key != "policy"}
         layers.append(_Layer(own, self._place("workloads", name)))
         layers.append(_Layer(parsed.overrides, _metadata_place(parsed)))
-        return layers, problems
+        return layers, [*problems, *self._undeclared_source(layers)]
+
+    def _undeclared_source(self, layers: Iterable[_Layer]) -> Iterator[str]:
+        """What is wrong with the name of a source in the highest layer that names one."""
+        path: Path = ("prometheus", "source")
+        naming = [(layer, dict(_entries(layer.body)).get(path)) for layer in layers]
+        for layer, source in [each for each in naming if each[1] is not None][-1:]:
+            if isinstance(source, str) and source not in self.sources:
+                known = f"write one of: {', '.join(self.sources)}" if self.sources else "declare it there (none is)"
+                yield layer.place(path, f"{shown(source)} is no source of the policy file's sources:; {known}")
 
     def _place(self, *prefix: str) -> _Place:
         def place(path: Path, text: str) -> str:
@@ -142,8 +173,11 @@ class PolicyFile:
         """What is wrong with any section on the layers below it."""
         defaults = _Layer(self.defaults, self._place("defaults"))
         yield from _merge([defaults])[1]
+        yield from self._undeclared_source([defaults])
         for name, body in self.policies.items():
-            yield from _merge([defaults, _Layer(body, self._place("policies", name))])[1]
+            layers = [defaults, _Layer(body, self._place("policies", name))]
+            yield from _merge(layers)[1]
+            yield from self._undeclared_source(layers)
         nothing = parse({})
         for name in self.bodies:
             if not _WORKLOAD_NAME.fullmatch(name):
@@ -172,16 +206,16 @@ def _text(name: str) -> str:
 
 
 def _sections(name: str, document: Document) -> tuple[dict[str, dict[str, object]], list[str]]:
-    """The three top-level sections, those of a wrong type left out, with the problems found."""
-    sections: dict[str, dict[str, object]] = {section: {} for section in _SECTIONS}
+    """The top-level sections, those of a wrong type left out, with the problems found."""
+    sections: dict[str, dict[str, object]] = {section: {} for section in SECTIONS}
     top = {} if document.value is None else document.value
     if not isinstance(top, dict):
-        return sections, [f"{name}:1: {shown(top)} is not a policy file; write a mapping with {', '.join(_SECTIONS)}"]
+        return sections, [f"{name}:1: {shown(top)} is not a policy file; write a mapping with {', '.join(SECTIONS)}"]
     problems = []
     for key, value in top.items():
         place = f"{name}:{document.line((key,))}: {dotted((key,))}"
         if key not in sections:
-            problems.append(f"{place}: {unknown_key(key, _SECTIONS)}")
+            problems.append(f"{place}: {unknown_key(key, SECTIONS)}")
         elif isinstance(value, dict):
             sections[key] = dict(value)
         elif value is not None:
@@ -192,6 +226,18 @@ def _sections(name: str, document: Document) -> tuple[dict[str, dict[str, object
                 place = f"{name}:{document.line((key, entry))}: {dotted((key, entry))}"
                 problems.append(f"{place}: {shown(body)} is not allowed; write a mapping of policy keys")
     return sections, problems
+
+
+def _tenancy(name: str, document: Document, section: Mapping[str, object]) -> tuple[Tenancy, list[str]]:
+    try:
+        return Tenancy.model_validate(section), []
+    except ValidationError as error:
+        problems = []
+        for part in error.errors(include_url=False):
+            path = ("tenancy", *part["loc"])
+            what = wording(part, Tenancy.model_json_schema())
+            problems.append(f"{name}:{document.line(path)}: {dotted(path)}: {what}")
+        return Tenancy(), problems
 
 
 def _bodies(section: Mapping[str, object]) -> dict[str, Mapping[str, object]]:

@@ -25,7 +25,10 @@ from scaler.policy.model import Policy
 
 SIZE_LIMIT_BYTES = 64 * 1024
 KEY_LIMIT = 200
-#: More unknown keys than this are only counted: hints cost time.
+#: Characters of YAML in all values together: reading one thousand takes some ten milliseconds, in which nobody else is
+#: answered. A hundred rows or windows take half of it.
+STRUCTURE_LIMIT = 16 * 1024
+#: More unknown keys than this are only counted: hints cost time. So are more problems.
 _HINTS_LIMIT = 20
 
 #: What KEDA's external scaler reads for its own connection (kedacore/keda pkg/scalers/external_scaler.go;
@@ -38,6 +41,16 @@ _FROM_ENV = "FromEnv"
 _POLICY = "policy"
 _BY_FOLDED: Mapping[str, Key] = {folded(key.metadata_name): key for key in KEYS.values()}
 _NAMES = [_POLICY, *(key.metadata_name for key in KEYS.values())]
+
+
+def _words(name: str) -> tuple[str, ...]:
+    """A key's words, sorted, without a plural's s."""
+    return tuple(
+        sorted(word.lower().rstrip("s") for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+", name[:100]))
+    )
+
+
+_BY_WORDS: Mapping[tuple[str, ...], str] = {_words(name): name for name in _NAMES}
 
 _NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,6})?", re.ASCII)
 _SWITCHES = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
@@ -85,12 +98,17 @@ def parse(metadata: Mapping[str, str]) -> Parsed:
             64 KiB or 200 keys. Every problem names its key and what to write instead.
     """
     _refuse_oversize(metadata)
+    ours = _ours(metadata)
+    if sum(len(text) for name, text in ours.items() if _is_yaml(name, text)) > STRUCTURE_LIMIT:
+        raise PolicyError(
+            [f"metadata: lists and mappings of more than {STRUCTURE_LIMIT} characters; use the policy file for so many"]
+        )
     policy_name: str | None = None
     problems: list[str] = []
     unknown: list[str] = []
     written: dict[Path, Written] = {}
     values: dict[Path, object] = {}
-    for name, text in sorted(_ours(metadata).items()):
+    for name, text in sorted(ours.items()):
         secret, bare = _bare(name)
         key = None if bare == _POLICY else _BY_FOLDED.get(bare)
         if key is None and bare != _POLICY:
@@ -116,6 +134,37 @@ def parse(metadata: Mapping[str, str]) -> Parsed:
     if problems:
         raise PolicyError(problems)
     return Parsed(policy_name, overrides, _unknown_warnings(unknown), written)
+
+
+def is_key(name: str) -> bool:
+    """Whether metadata's key ``name`` means something, to us or to KEDA, in whatever spelling."""
+    bare = _bare(name)[1]
+    return bare == _POLICY or bare in _BY_FOLDED or bare in _KEDA_KEYS
+
+
+def nearest_key(name: str) -> str | None:
+    """The key of ours that was probably meant by ``name``: one of the same words, or one spelt much like it."""
+    bare = name.removesuffix(_FROM_ENV)
+    close = _BY_WORDS.get(_words(bare)) or nearest(bare, _NAMES)
+    return close + _FROM_ENV if close and name.endswith(_FROM_ENV) else close
+
+
+def same_words(one: str, other: str) -> bool:
+    """Whether two keys are made of the same words, in any order: ``maxReplicas`` and ``replicasMax``."""
+    return _words(one) == _words(other)
+
+
+def storable(metadata: Mapping[str, str]) -> dict[str, str]:
+    """``metadata`` as it may be written down: what says something about the policy, and no value that came from the
+    environment, which may be a secret. Its key stays, with nothing behind it (:func:`is_whole`).
+    """
+    ours = {name: text for name, text in _ours(metadata).items() if is_key(name)}
+    return {name: "" if name.endswith(_FROM_ENV) else text for name, text in ours.items()}
+
+
+def is_whole(stored: Mapping[str, str]) -> bool:
+    """Whether metadata that was written down says all that the ScaledObject says: nothing in it was withheld."""
+    return not any(name.endswith(_FROM_ENV) and not text for name, text in stored.items())
 
 
 def fingerprint(metadata: Mapping[str, str]) -> str:
@@ -169,6 +218,17 @@ def _bare(name: str) -> tuple[bool, str]:
     return name.endswith(_FROM_ENV), folded(name.removesuffix(_FROM_ENV))
 
 
+def _is_yaml(name: str, text: str) -> bool:
+    """Whether the value will be read as YAML."""
+    key = _BY_FOLDED.get(_bare(name)[1])
+    return key is not None and (key.kind == "structure" or (key.kind == "texts" and _is_list(text)))
+
+
+def _is_list(text: str) -> bool:
+    """Whether texts are written as a list of YAML, and not with commas or spaces between."""
+    return text.startswith(("[", "- "))
+
+
 def _value(key: Key, text: str) -> object:
     """The text as the value the model wants; ValueError says what to write instead."""
     wrong = ValueError(f"{shown(text)} is not allowed; write {key.allowed}")
@@ -191,7 +251,7 @@ def _value(key: Key, text: str) -> object:
             return _SWITCHES[text.lower()]
         case "choice":
             return text.lower()
-        case "texts" if not text.startswith(("[", "- ")):
+        case "texts" if not _is_list(text):
             return [item for item in re.split(r"[,\s]+", text) if item]
         case "texts" | "structure":
             document = read(text)
@@ -210,7 +270,9 @@ def _model_problems(
         Policy.model_validate(overrides)
     except ValidationError as error:
         problems = []
-        for part in error.errors(include_url=False):
+        for part in error.errors(include_url=False)[
+            :_HINTS_LIMIT
+        ]:  # each element of a list may be wrong in its own way
             path = next((part["loc"][:end] for end in (1, 2) if part["loc"][:end] in written), None)
             if path is None:
                 continue
@@ -231,7 +293,7 @@ def _model_problems(
 def _unknown_warnings(names: list[str]) -> tuple[str, ...]:
     warnings = []
     for name in names[:_HINTS_LIMIT]:
-        close = nearest(name.removesuffix(_FROM_ENV), _NAMES)
+        close = nearest_key(name)
         hint = f'did you mean "{close}"?' if close else "it does nothing; leave it out"
         warnings.append(f"unknown key {shown(name)}: {hint}")
     if len(names) > _HINTS_LIMIT:

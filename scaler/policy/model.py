@@ -10,46 +10,19 @@ from __future__ import annotations
 from datetime import datetime
 from itertools import pairwise
 from typing import Annotated, Literal, Self
-from urllib.parse import urlsplit
 
 from pydantic import Field, PositiveFloat, PositiveInt, field_validator, model_validator
 
+from scaler.policy.gateway import Gateway as Gateway
+from scaler.policy.gpu import Gpu as Gpu
 from scaler.policy.group import BatchSize, Group, PositiveSeconds, Ratio, Replicas, Seconds, SomeReplicas
+from scaler.policy.prometheus import Prometheus as Prometheus
+from scaler.policy.sources import ScaleTarget as ScaleTarget
+from scaler.policy.sources import Scrape as Scrape
 from scaler.policy.windows import Warm
 
 #: A low mark at or above this share of its high mark is no hysteresis: one step would flap between the two.
 LOW_TO_HIGH = 0.9
-
-
-def _is_http(url: str) -> bool:
-    try:
-        parts = urlsplit(url)
-        return parts.scheme in ("http", "https") and bool(parts.hostname) and not any(map(str.isspace, url))
-    except ValueError:
-        return False
-
-
-class Scrape(Group):
-    """Reading the engines' own ``/metrics``, the embedded source."""
-
-    urls: tuple[str, ...] = ()
-    """The ``/metrics`` URL of every replica."""
-    timeout_seconds: Annotated[float, Field(gt=0.0, le=60.0)] = 3.0
-    """Limit for connecting, waiting and reading one endpoint, all together."""
-    model_name: str | None = None
-    """Read only series of this served model; needed where one endpoint serves several."""
-    empty_means: Literal["unknown", "zero"] = "unknown"
-    """What no answer at all means. ``zero`` lets silence scale this workload down: choose it knowingly."""
-
-    @field_validator("urls")
-    @classmethod
-    def _http_urls(cls, urls: tuple[str, ...]) -> tuple[str, ...]:
-        for url in urls:
-            if not _is_http(url):
-                raise ValueError(f"{url!r} is not a URL; write for example http://vllm:8000/metrics")
-        if len(set(urls)) != len(urls):
-            raise ValueError("the same URL stands here twice; each replica's URL is wanted once")
-        return urls
 
 
 class Push(Group):
@@ -290,7 +263,11 @@ class Policy(Group):
     stalled_after_seconds: PositiveSeconds = 120.0
     """Work without any progress this long: the replica is stalled."""
     scrape: Scrape = Scrape()
+    prometheus: Prometheus = Prometheus()
+    target: ScaleTarget = ScaleTarget()
+    gpu: Gpu = Gpu()
     push: Push = Push()
+    gateway: Gateway = Gateway()
     objectives: Objectives = Objectives()
     replicas: ReplicaRange = ReplicaRange()
     capacity: Capacity = Capacity()
@@ -302,9 +279,14 @@ class Policy(Group):
     warm: Warm = Warm()
 
     @property
+    def read_from_prometheus(self) -> bool:
+        """Whether the engines are read out of a Prometheus. Where they can be scraped they are: both count twice."""
+        return self.prometheus.source is not None and bool(self.prometheus.match) and not self.scrape.declared
+
+    @property
     def can_wake(self) -> bool:
         """Whether anything can tell us of demand while there is no replica."""
-        return self.push.enabled
+        return self.push.enabled or bool(self.gateway.urls)
 
     def floor(self, utc: datetime) -> int:
         """The fewest replicas allowed at ``utc``. Without a wake source never 0: zero would be for ever."""

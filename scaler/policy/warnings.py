@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator
 
 from scaler.policy.keys import Path
 from scaler.policy.model import Policy
+from scaler.policy.prometheus_warnings import prometheus_warnings
 
 
 def warnings_of(policy: Policy, hidden: Collection[Path] = ()) -> tuple[str, ...]:
@@ -14,7 +15,13 @@ def warnings_of(policy: Policy, hidden: Collection[Path] = ()) -> tuple[str, ...
     def said(path: Path, value: float) -> str:
         return "withheld" if path in hidden else f"{value:.12g}"
 
-    texts = [*_source(policy), *_wake(policy), *_ceiling_undeclared(policy), *_cap_undeclared(policy)]
+    texts = [
+        *_source(policy),
+        *prometheus_warnings(policy, hidden),
+        *_wake(policy),
+        *_ceiling_undeclared(policy),
+        *_cap_undeclared(policy),
+    ]
     for path, wanted, limit_path, limit in _unreachable(policy):
         code = "target_unreachable: " if path == ("capacity", "sequences") else ""
         texts.append(
@@ -25,15 +32,19 @@ def warnings_of(policy: Policy, hidden: Collection[Path] = ()) -> tuple[str, ...
 
 
 def _source(policy: Policy) -> Iterator[str]:
-    if not policy.scrape.urls:
-        yield "no source: scrape.urls is empty, so nothing is measured; list the /metrics URL of every replica there"
+    if not policy.scrape.declared and policy.prometheus.source is None:
+        yield (
+            "no source: scrape.urls is empty, so nothing is measured; list the /metrics URL of every replica there, or "
+            "declare scrape.dns or scrape.endpoint_slice, or prometheus.source"
+        )
 
 
 def _wake(policy: Policy) -> Iterator[str]:
     if not policy.can_wake and max(policy.replicas.min, policy.warm.floor) == 0:
         yield (
-            "nothing can wake this workload from zero: no wake source is declared, so its floor is 1; enable push "
-            "(push.enabled: true) where a gateway can report demand, or declare replicas.min: 1"
+            "nothing can wake this workload from zero: no wake source is declared, so its floor is 1; declare "
+            "gateway.urls where a gateway's metrics show demand, or enable push (push.enabled: true) where one can "
+            "report it, or declare replicas.min: 1"
         )
 
 

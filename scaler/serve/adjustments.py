@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import structlog
 
 from scaler.control.model import LoadState, Target, Targets
@@ -18,39 +20,62 @@ _MOVED = (Target.REPLICAS, Target.ACTIVE, Target.BATCH, Target.TOKEN_BUDGET, Tar
 
 def record_adjustment(workload: Workload, before: Targets | None, snapshot: Snapshot) -> None:
     """Compare with the targets and state of before this tick; on a change keep it, count it, and log one line."""
-    decision = snapshot.decision
-    changes: list[tuple[str, object, object]] = []
-    for target in _MOVED:
-        old, new = getattr(before, target, None), getattr(decision.targets, target)
-        if old != new:
-            changes.append((target.value, old, new))
-            code = next((reason.code.value for reason in decision.reasons if reason.target is target), "none")
-            key = (target.value, _direction(old, new), code)
-            workload.decisions_total[key] = workload.decisions_total.get(key, 0) + 1
-    old_state = workload.snapshot.decision.state if workload.snapshot else LoadState.UNKNOWN
-    if old_state is not decision.state:
-        changes.append(("state", old_state, decision.state))
-    was_available = workload.snapshot.decision.available if workload.snapshot else True
-    if was_available is not decision.available:
-        changes.append(("available", was_available, decision.available))
-    if not changes:
+    made = adjustment_between(before, workload.snapshot, snapshot)
+    if made is None:
         return
-    values = tuple((name, status(signal), plain_value(signal)) for name, signal in snapshot.signals.items())
-    workload.adjustments.append(Adjustment(snapshot.decided_at.utc, workload.name, tuple(changes), decision, values))
+    decision = snapshot.decision
+    for target, old, new in made.changes:
+        if target in _MOVED:
+            code = next((reason.code.value for reason in decision.reasons if reason.target == target), "none")
+            key = (target, _direction(old, new), code)
+            workload.decisions_total[key] = workload.decisions_total.get(key, 0) + 1
+    workload.adjustments.append(made)
     log.info(
         "adjusted",
         workload=workload.name,
         state=decision.state,
         cause=decision.cause,
-        changes={name: [old, new] for name, old, new in changes},
+        changes={name: [old, new] for name, old, new in made.changes},
         reasons=[
             sentence(
                 reason, decision.targets, need=decision.need, batch_before=None if before is None else before.batch
             )
             for reason in decision.reasons
         ],
-        signals={name: value for name, _, value in values if value is not None},
+        signals={name: value for name, _, value in made.signal_values if value is not None},
     )
+
+
+def adjustment_between(before: Targets | None, last: Snapshot | None, snapshot: Snapshot) -> Adjustment | None:
+    """What ``snapshot`` changes in the targets of before it and in the state of the ``last`` one; None: nothing."""
+    decision = snapshot.decision
+    changes: list[tuple[str, object, object]] = []
+    # Of a workload that was never read nothing is asked: its targets are what it would be woken with, not a change.
+    asked = before is not None or decision.available
+    for target in _MOVED if asked else ():
+        old, new = getattr(before, target, None), getattr(decision.targets, target)
+        if old != new:
+            changes.append((target.value, old, new))
+    old_state = last.decision.state if last else LoadState.UNKNOWN
+    if old_state is not decision.state:
+        changes.append(("state", old_state, decision.state))
+    was_available = last.decision.available if last else True
+    if was_available is not decision.available:
+        changes.append(("available", was_available, decision.available))
+    if not changes:
+        return None
+    values = tuple([_told(name, status(signal), plain_value(signal)) for name, signal in snapshot.signals.items()])
+    return Adjustment(snapshot.decided_at.utc, snapshot.workload, tuple(changes), decision, values)
+
+
+def _told(name: str, word: str, value: float | None) -> tuple[str, str, float | None]:
+    return _without_value(name, word) if value is None else (name, word, value)
+
+
+@lru_cache
+def _without_value(name: str, word: str) -> tuple[str, str, None]:
+    """One object for all the entries of all the logs that say the same: most signals have no value most of the time."""
+    return name, word, None
 
 
 def _direction(old: object, new: object) -> str:

@@ -12,16 +12,21 @@ from typing import Any
 from aiohttp import web
 
 from scaler import __version__
-from scaler.serve.demand_body import DemandBodyError, parse_demand
+from scaler.serve.demand_body import DemandBodyError, DemandReport, parse_demand
 from scaler.serve.inbox import TooManySourcesError
+from scaler.serve.limits import LimitReached, Limits, Seats
+from scaler.serve.ownership import OwnerUnheard
 from scaler.serve.published import PublishedWorkload, PublishedWorkloads
 from scaler.serve.render import Document, adjustment, instant, target_document, workload_detail, workload_summary
 from scaler.serve.snapshot import Snapshot
+from scaler.serve.timeline import COARSE_SECONDS, COARSE_SLOT, columns
 
 #: Longest that a request for a target may wait for the next one, seconds: below the idle limits of common proxies.
 WAIT_SECONDS = 60.0
 #: Log lines told when a request names no ``limit``, and the most it may name.
 DECISIONS_TOLD, DECISIONS_MOST = 50, 1000
+#: How far back a timeline reaches.
+MINUTES_KEPT = COARSE_SECONDS / 60
 #: Names told to someone who asks for a workload that is not there.
 NAMES_TOLD = 20
 #: A body is a few bytes; a caller that takes longer than this to send it is not sending it.
@@ -46,7 +51,14 @@ class Api:
     Once ``stopping`` is set, requests that wait are answered at once.
     """
 
-    def __init__(self, workloads: PublishedWorkloads, token: str | None, stopping: asyncio.Event) -> None:
+    def __init__(
+        self,
+        workloads: PublishedWorkloads,
+        token: str | None,
+        stopping: asyncio.Event,
+        limits: Limits = Limits(),  # noqa: B008  a frozen value
+    ) -> None:
+        self._waiting = Seats("waiting requests", limits.waiting_reads_per_workload, limits.waiting_reads)
         self._workloads = workloads
         self._token = token
         self._stopping = stopping
@@ -59,22 +71,29 @@ class Api:
             web.get(one, self.show_workload),
             web.get(f"{one}/target", self.show_target),
             web.get(f"{one}/decisions", self.list_decisions),
+            web.get(f"{one}/timeline", self.show_timeline),
             web.post(f"{one}/demand", self.take_demand),
             web.post(f"{one}/wake", self.take_wake),
         ]
 
-    async def list_workloads(self, _request: web.Request) -> web.Response:
-        """Every workload at a glance, by name."""
-        known = (self._workloads.get(name) for name in sorted(self._workloads.names()))
+    async def list_workloads(self, request: web.Request) -> web.Response:
+        """Every workload at a glance, by name. With ``trend_minutes`` also the requests in flight over so long, the
+        most in each slot of ``trend_slot_seconds``, oldest first.
+        """
+        slots = int(_number(request, "trend_minutes", 0.0, least=0.0, most=MINUTES_KEPT) * 60 // COARSE_SLOT)
+        known = filter(None, map(self._workloads.get, sorted(self._workloads.names())))
         mono = self._workloads.mono()
+        told = []
+        for workload in known:
+            told.append(workload_summary(workload, mono, current=self._is_current(workload.snapshot)))
+            if slots:
+                told[-1]["in_flight_trend"] = workload.timeline.in_flight(mono, slots)
         document: Document = {
             "version": __version__,
             "now": instant(self._workloads.utc()),
-            "workloads": [
-                workload_summary(workload, mono, current=self._is_current(workload.snapshot))
-                for workload in known
-                if workload is not None
-            ],
+            "tick_seconds": self._workloads.tick_seconds,
+            "trend_slot_seconds": COARSE_SLOT if slots else None,
+            "workloads": told,
         }
         return web.json_response(document)
 
@@ -91,6 +110,20 @@ class Api:
         newest = islice(reversed(workload.adjustments), limit)
         return web.json_response({"workload": workload.name, "decisions": [adjustment(entry) for entry in newest]})
 
+    async def show_timeline(self, request: web.Request) -> web.Response:
+        """The last ``minutes`` of one workload as columns, oldest first; it is kept since this scaler started."""
+        workload = self._named(request)
+        minutes = _number(request, "minutes", MINUTES_KEPT, least=0.0, most=MINUTES_KEPT)
+        mono = self._workloads.mono()
+        document: Document = {
+            "workload": workload.name,
+            "now": instant(self._workloads.utc()),
+            "minutes": minutes,
+            "tick_seconds": self._workloads.tick_seconds,
+            **columns(workload.timeline.since(mono - minutes * 60), mono),
+        }
+        return web.json_response(document)
+
     async def show_target(self, request: web.Request) -> web.Response:
         """What the engine consumes. With ``If-None-Match`` of the target it has: 304, after waiting up to ``wait``
         seconds for another; ``Loadtide-Valid-Until`` renews the target on 304 too.
@@ -101,13 +134,18 @@ class Api:
         deadline = loop.time() + wait
         while True:
             workload = self._named(request)
+            self._workloads.asked(workload)  # while an engine follows our target, it is to be a living one
             version, snapshot = workload.version, workload.snapshot
             if snapshot is not None and target_tag(snapshot) not in known:
                 return web.json_response(target_document(snapshot), headers=_target_headers(snapshot))
             left = deadline - loop.time()
             if left <= 0 or self._stopping.is_set():
                 break
-            await self._next_tick(workload, version, left)
+            try:
+                with self._waiting.take(workload.name):
+                    await self._next_tick(workload, version, left)
+            except LimitReached as error:
+                raise ApiError(503, f"{error}; or ask without ?wait", {"Retry-After": "5"}) from None
         if snapshot is None:
             raise ApiError(
                 503, f"{workload.name} has no target yet: its first tick is being made", {"Retry-After": "1"}
@@ -121,23 +159,21 @@ class Api:
             report = parse_demand(await _body(request))
         except DemandBodyError as error:
             raise ApiError(400, str(error)) from None
-        try:
-            workload.inbox.report(
-                pending=report.pending, arrivals_per_second=report.arrivals_per_second, source=report.source
-            )
-        except TooManySourcesError as error:
-            raise ApiError(429, str(error)) from None
-        return self._accepted(workload)
+        return await self._told(workload, report)
 
     async def take_wake(self, request: web.Request) -> web.Response:
         """Somebody wants the workload. A body is read and ignored: there is nothing to add to that."""
         workload = self._pushable(request)
         await _body(request)
-        workload.inbox.wake()
-        return self._accepted(workload)
+        return await self._told(workload, None)
 
-    def _accepted(self, workload: PublishedWorkload) -> web.Response:
-        self._workloads.evaluate_soon(workload)
+    async def _told(self, workload: PublishedWorkload, report: DemandReport | None) -> web.Response:
+        try:
+            await self._workloads.tell(workload, report)
+        except TooManySourcesError as error:
+            raise ApiError(429, str(error)) from None
+        except OwnerUnheard as error:
+            raise ApiError(503, f"{error}; try again, or another replica", {"Retry-After": "1"}) from None
         return web.json_response({"accepted": True}, status=202)
 
     def _is_current(self, snapshot: Snapshot | None) -> bool:

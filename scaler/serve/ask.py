@@ -15,17 +15,19 @@ class ScalerUnreachable(Exception):  # noqa: N818 -- it says what is so
     """The scaler could not be asked; the text names the URL and what to do."""
 
 
-async def fetch_workload(url: str, workload: str) -> dict[str, Any]:
-    """The ``/v1/workloads/{ns}/{name}`` document of ``workload`` (``namespace/name``) from the scaler at ``url``.
+async def fetch_workload(url: str, workload: str, read_token: str | None = None) -> dict[str, Any]:
+    """The ``/v1/workloads/{ns}/{name}`` document of ``workload`` (``namespace/name``) from the scaler at ``url``, shown
+    ``read_token`` where one is given.
 
     Raises :class:`ScalerUnreachable` in words for a person.
     """
     if workload.count("/") != 1 or not all(workload.split("/")):
         raise ScalerUnreachable(f"{workload!r} is no workload; write the ScaledObject's namespace/name")
     address = f"{url.rstrip('/')}/v1/workloads/{workload}"
+    headers = {} if read_token is None else {"Authorization": f"Bearer {read_token}"}
     try:
         async with (
-            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=PATIENCE_SECONDS)) as session,
+            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=PATIENCE_SECONDS), headers=headers) as session,
             session.get(address) as response,
         ):
             document = await response.json()

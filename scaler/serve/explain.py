@@ -14,8 +14,8 @@ from scaler.serve.quantities import counted, duration, number, quantity
 
 Document = dict[str, Any]
 
-#: What a signal says that nothing was ever set to measure; naming it once is enough.
-NO_SOURCE = "no source gives this signal"
+#: How the reason of a signal begins that nothing gives: rows that would only say so are folded into one line.
+NOT_REPORTED = ("no source gives", "no endpoint reports")
 
 #: How a word is coloured; the word itself says the same.
 _STYLES = {
@@ -99,7 +99,11 @@ def _wants(document: Document) -> Iterator[Text]:
 
 def _signals(signals: list[Document]) -> Iterator[RenderableType]:
     """A table of signals with value, or the reason there is none; below it, in a line, what no source gives at all."""
-    absent = [signal["signal"] for signal in signals if signal["status"] == "unknown" and signal["reason"] == NO_SOURCE]
+    absent = [
+        signal["signal"]
+        for signal in signals
+        if signal["status"] == "unknown" and str(signal["reason"]).startswith(NOT_REPORTED)
+    ]
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for column in ("signal", "status"):
         table.add_column(column, no_wrap=True)

@@ -14,14 +14,16 @@ from typing import get_args
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
 from prometheus_client.metrics_core import Metric
-from prometheus_client.samples import Sample
 
 from scaler import __version__
 from scaler.control.model import Admission, LoadState
+from scaler.policy.model import Policy
+from scaler.serve.exposition import GaugeText, labels_text
 from scaler.serve.published import PublishedWorkload, PublishedWorkloads
 from scaler.serve.render import OBJECTIVES, endpoint_label, objective_bounds, verdict
 from scaler.serve.snapshot import Snapshot
 from scaler.signals.model import Known, Latency, Signal, Stale, Status, Verdict, status
+from scaler.signals.preset import PresetError, load_preset
 
 STATUSES: tuple[str, ...] = get_args(Status)
 VERDICTS: tuple[str, ...] = get_args(Verdict)
@@ -52,6 +54,9 @@ GAUGES: Mapping[str, str] = {
     "capacity_requests_per_second": "Requests per second one replica serves within its objectives.",
     "utilisation_ratio": "Load over the ready replicas' capacity within objectives; +Inf: demand and no replica.",
     "idle_seconds": "For how long the workload has been proven idle.",
+    "failed_loads": "Replicas in a row that were started and did not get ready within the load time.",
+    "engine_info": "The engine the workload runs, and whether it takes its GPU memory at start.",
+    "gpu_free_emergency_ratio": "Free GPU memory below this shrinks the batch. Absent: the engine preallocates.",
     "suppressed": "1 while something wanted is held back, by target and by what holds it.",
     "generation": "Rises whenever what the engine consumes changes.",
     "source_up": "1 if the endpoint was read in the last tick.",
@@ -88,10 +93,10 @@ class WorkloadCollector:
             "Changes decided, by target, direction and reason code.",
             labels=("namespace", "workload", "target", "direction", "code"),
         )
-        gauges = {name: GaugeMetricFamily(f"loadtide_{name}", help_text) for name, help_text in GAUGES.items()}
+        gauges = {name: GaugeText(f"loadtide_{name}", help_text) for name, help_text in GAUGES.items()}
         for name, snapshot, counts, warnings in taken:
             namespace, _, workload = name.partition("/")
-            samples = _Samples(gauges, {"namespace": namespace, "workload": workload})
+            samples = _Samples(gauges, labels_text(namespace=namespace, workload=workload))
             samples.put("config_warnings", warnings)
             if snapshot is not None:
                 _tell(samples, snapshot, mono)
@@ -104,9 +109,9 @@ class WorkloadCollector:
 
 
 class _Samples:
-    """Puts samples of one workload into the families."""
+    """Puts samples of one workload, whose labels are given as text, into the families."""
 
-    def __init__(self, gauges: Mapping[str, GaugeMetricFamily], labels: dict[str, str]) -> None:
+    def __init__(self, gauges: Mapping[str, GaugeText], labels: str) -> None:
         self._gauges = gauges
         self._labels = labels
 
@@ -114,13 +119,16 @@ class _Samples:
         """One sample; none where the value is not known or not a number."""
         if value is None or math.isnan(value):
             return
-        family = self._gauges[gauge]
-        family.samples.append(Sample(family.name, {**self._labels, **labels}, float(value)))
+        self._gauges[gauge].add(f"{self._labels},{labels_text(**labels)}" if labels else self._labels, value)
 
     def one_hot(self, gauge: str, label: str, words: Iterable[str], held: str, **labels: str) -> None:
         """One sample per word: 1 for the one that holds, 0 for the others, in the same scrape."""
-        for word in words:
-            self.put(gauge, word == held, **labels, **{label: word})
+        self._gauges[gauge].add_words(self._labels, ((labels_text(**labels), label, tuple(words), held),))
+
+    def statuses(self, snapshot: Snapshot) -> None:
+        """One-hot, of every signal at once: more than half of all lines."""
+        rows = ((labels_text(signal=name), "status", STATUSES, status(each)) for name, each in snapshot.signals.items())
+        self._gauges["signal_status"].add_words(self._labels, tuple(rows))
 
 
 def _tell(samples: _Samples, snapshot: Snapshot, mono: float) -> None:
@@ -142,19 +150,21 @@ def _tell(samples: _Samples, snapshot: Snapshot, mono: float) -> None:
     samples.put("capacity_requests_per_second", capacity.requests_per_second)
     samples.put("utilisation_ratio", decision.utilisation)
     samples.put("idle_seconds", decision.next_memory.idle_seconds)
+    samples.put("failed_loads", decision.next_memory.failed_loads)
     samples.put("generation", snapshot.generation)
     samples.put("tick_duration_seconds", snapshot.tick_seconds)
     samples.put("seconds_since_tick", max(0.0, mono - snapshot.decided_at.mono))
     for held_target, code in sorted({(held.target.value, held.code.value) for held in decision.suppressed}):
         samples.put("suppressed", 1, target=held_target, code=code)
+    samples.statuses(snapshot)
     for name, signal in snapshot.signals.items():
         _tell_signal(samples, name, signal, mono)
+    _tell_engine(samples, snapshot.policy)
     _tell_objectives(samples, snapshot)
     _tell_sources(samples, snapshot)
 
 
 def _tell_signal(samples: _Samples, name: str, signal: Signal[float] | Signal[Latency], mono: float) -> None:
-    samples.one_hot("signal_status", "status", STATUSES, status(signal), signal=name)
     if not isinstance(signal, Known | Stale):
         return
     samples.put("signal_age_seconds", max(0.0, mono - signal.at), signal=name)
@@ -167,6 +177,15 @@ def _tell_signal(samples: _Samples, name: str, signal: Signal[float] | Signal[La
         samples.put("signal_latency_seconds", interval.high, signal=name, quantile=quantile, bound="high")
     samples.put("signal_latency_mean_seconds", value.mean_seconds, signal=name)
     samples.put("signal_latency_samples", value.samples, signal=name)
+
+
+def _tell_engine(samples: _Samples, policy: Policy) -> None:
+    try:
+        preallocates = load_preset(policy.engine).preallocates_gpu_memory
+    except PresetError:  # taken away since the last tick
+        return
+    samples.put("engine_info", 1, engine=policy.engine, preallocates_gpu_memory=str(preallocates).lower())
+    samples.put("gpu_free_emergency_ratio", None if preallocates else policy.memory.gpu_free_emergency_ratio)
 
 
 def _tell_objectives(samples: _Samples, snapshot: Snapshot) -> None:

@@ -11,7 +11,7 @@ this workload") that must outlive the minutes in which the woken replica loads.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from scaler.policy.model import Push
@@ -53,6 +53,10 @@ class DemandInbox:
         self._reports_arrivals = False
         self._wake_at: float | None = None
 
+    def follow(self, push: Push, load_timeout_seconds: float) -> None:
+        """Go by another policy from now on; reports and a latched wake stay."""
+        self._push, self._load_timeout_seconds = push, load_timeout_seconds
+
     def report(self, pending: float, arrivals_per_second: float | None = None, source: str = "") -> None:
         """Take one gateway's report; it replaces the last one of the same ``source``.
 
@@ -72,6 +76,12 @@ class DemandInbox:
     def wake(self) -> None:
         """Latch "somebody wants this workload" until :meth:`clear_wake` or the load timeout."""
         self._wake_at = self._mono()
+
+    def replace(self, reports: Iterable[tuple[str, float, float | None, float]], wake_at: float | None) -> None:
+        """Hold exactly this: (source, pending, arrivals per second, when), and when a wake came, monotonic seconds."""
+        self._reports = {source: _Report(at, pending, arrivals) for source, pending, arrivals, at in reports}
+        self._reports_arrivals = any(each.arrivals_per_second is not None for each in self._reports.values())
+        self._wake_at = wake_at
 
     def clear_wake(self) -> None:
         """Forget the wake: a replica is ready, and from now on the engine's own metrics tell the demand."""

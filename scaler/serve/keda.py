@@ -10,12 +10,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Generic, NoReturn, Protocol, TypeAlias, TypeVar
 
 import grpc
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
 
 from scaler.control.model import Code, Decision, Reason, Suppressed
 from scaler.policy.errors import PolicyError
@@ -27,33 +24,17 @@ from scaler.serve.externalscaler_pb2 import (
     IsActiveResponse,
     ScaledObjectRef,
 )
-from scaler.serve.rpc_statistics import SERVICE, RpcStatistics
+from scaler.serve.limits import LimitReached, Limits, Seats
+from scaler.serve.ownership import OwnerUnheard
+from scaler.serve.rpc_statistics import RpcStatistics
 from scaler.serve.snapshot import Snapshot
 from scaler.serve.wire import METRIC_NAME, UnsayableValue, match_metric_name, metric_spec, metric_value
 
 #: How often an open stream says ``true`` again while the workload is active and still has no replica: KEDA drops a
 #: pushed ``true`` that comes before the metric's name is in the ScaledObject's status.
 REPEAT_SECONDS = 30.0
-#: Health services that answer; the last two are for probes that ask for one by name.
-HEALTH_SERVICES = ("", SERVICE, "liveness", "readiness")
-
 #: Characters of an error text. It travels as a header, and a client drops the whole answer where those pass some 8 KiB.
 _LONGEST_TEXT = 1_500
-
-_SERVER_OPTIONS = (
-    # Two processes sharing a port would share KEDA's calls without knowing it; the second must fail to start.
-    ("grpc.so_reuseport", 0),
-    ("grpc.max_receive_message_length", 1 << 20),
-    # Clients that ping every 10 s with no call open are welcome: the default answers them with GOAWAY
-    # too_many_pings, and every ScaledObject with our address shares that one connection.
-    ("grpc.keepalive_permit_without_calls", 1),
-    ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
-    ("grpc.http2.max_ping_strikes", 0),
-    # KEDA's client never pings, so we do: a half-open connection and its streams are gone after 30 + 10 s.
-    ("grpc.keepalive_time_ms", 30_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
-    ("grpc.http2.max_pings_without_data", 0),
-)
 
 W = TypeVar("W", bound="CalledWorkload")
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
@@ -77,10 +58,17 @@ class CalledWorkloads(Protocol[W]):
         """Raise PolicyError where the metadata cannot be meant."""
 
     def register(self, name: str, metadata: Mapping[str, str]) -> W:
-        """The workload of that name, new or known. Raises PolicyError for bad or conflicting metadata."""
+        """The workload of that name, new or known. Raises PolicyError for bad or conflicting metadata, LimitReached for
+        one workload too many.
+        """
+
+    def asked(self, workload: W) -> None:
+        """Note that somebody still wants to know: a workload that nobody asks for is forgotten."""
 
     async def first_snapshot(self, workload: W) -> Snapshot | None:
-        """The workload's snapshot, awaited at most a second where there was none yet; None where still none."""
+        """The workload's snapshot, awaited at most a second where there was none yet; None where still none. Raises
+        OwnerUnheard where another scaler's last decision cannot be known.
+        """
 
     async def wait_change(self, workload: W, version: int, timeout: float) -> None:
         """Return when the workload's version is above ``version``, or after ``timeout`` seconds."""
@@ -100,7 +88,9 @@ class KedaService(externalscaler_pb2_grpc.ExternalScalerServicer, Generic[W]):
         statistics: RpcStatistics,
         closing: asyncio.Event,
         repeat_seconds: float = REPEAT_SECONDS,
+        limits: Limits = Limits(),  # noqa: B008  a frozen value
     ) -> None:
+        self._streams = Seats("StreamIsActive calls", limits.streams_per_workload, limits.streams)
         self._workloads = workloads
         self._statistics = statistics
         self._closing = closing
@@ -113,9 +103,10 @@ class KedaService(externalscaler_pb2_grpc.ExternalScalerServicer, Generic[W]):
             self._workloads.validate(name, metadata)
         except PolicyError as error:
             await _invalid(context, str(error))
-        # The first tick can begin now. A conflict between two triggers is for the other calls to tell: an error here
-        # would freeze every trigger of the ScaledObject, and this answer depends on the metadata alone.
-        with contextlib.suppress(PolicyError):
+        # The first tick can begin now. A conflict between two triggers, or one workload too many, is for the other
+        # calls to tell: an error here would freeze every trigger of the ScaledObject, and this answer depends on the
+        # metadata alone.
+        with contextlib.suppress(PolicyError, LimitReached):
             self._workloads.register(name, metadata)
         return metric_spec()
 
@@ -144,11 +135,19 @@ class KedaService(externalscaler_pb2_grpc.ExternalScalerServicer, Generic[W]):
         """
         name, metadata = await _asked_for(request, context)
         workload = await self._registered(name, metadata, context)
+        try:
+            with self._streams.take(name):
+                await self._tell_activity(workload, context)
+        except LimitReached as error:
+            await _exhausted(context, str(error))
+
+    async def _tell_activity(self, workload: W, context: Context) -> None:
         loop = asyncio.get_running_loop()
         closing = asyncio.create_task(self._closing.wait())
         was_active, due = False, loop.time()
         try:
             while not self._closing.is_set():
+                self._workloads.asked(workload)
                 version = workload.version
                 decision = self._judged(workload.snapshot)
                 if decision is not None:  # doubt is no edge: neither a falling one nor, after it, a rising one
@@ -180,11 +179,16 @@ class KedaService(externalscaler_pb2_grpc.ExternalScalerServicer, Generic[W]):
             return self._workloads.register(name, metadata)
         except PolicyError as error:
             await _invalid(context, str(error))
+        except LimitReached as error:
+            await _exhausted(context, str(error))
 
     async def _decision(self, name: str, metadata: Mapping[str, str], context: Context) -> Decision:
         """The decision to answer from; ends the call with UNAVAILABLE, saying why, where there is none."""
         workload = await self._registered(name, metadata, context)
-        snapshot = await self._workloads.first_snapshot(workload)
+        try:
+            snapshot = await self._workloads.first_snapshot(workload)
+        except OwnerUnheard as unheard:
+            await _unavailable(context, str(unheard))
         if snapshot is None:
             await _unavailable(context, f"{name}: no tick yet; its first one is still being made")
         if not self._workloads.is_current(snapshot):
@@ -205,47 +209,6 @@ def lost_signals(decision: Decision) -> str:
     return f"lost for too long to hold on to the last answer: {', '.join(dict.fromkeys(lost))}"
 
 
-@dataclass(frozen=True, slots=True)
-class GrpcServer:
-    """The running server; ``port`` is the one bound, also where the address asked for port 0."""
-
-    server: grpc.aio.Server
-    port: int
-    closing: asyncio.Event
-    health: Any
-
-    async def stop(self, grace_seconds: float = 1.0) -> None:
-        """Say NOT_SERVING, end the streams with OK, let calls under way finish, and close."""
-        await self.health.enter_graceful_shutdown()
-        self.closing.set()
-        await self.server.stop(grace_seconds)
-
-
-async def start_grpc(
-    workloads: CalledWorkloads[W],
-    address: str,
-    statistics: RpcStatistics,
-    credentials: grpc.ServerCredentials | None = None,
-    repeat_seconds: float = REPEAT_SECONDS,
-) -> GrpcServer:
-    """Serve KEDA, health and reflection on ``address`` (``host:port``; port 0: any free one), plaintext without
-    ``credentials``. Raises RuntimeError where the address cannot be bound.
-    """
-    closing = asyncio.Event()
-    server = grpc.aio.server(options=_SERVER_OPTIONS, interceptors=[statistics.interceptor()])
-    service = KedaService(workloads, statistics, closing, repeat_seconds)
-    externalscaler_pb2_grpc.add_ExternalScalerServicer_to_server(service, server)  # type: ignore[no-untyped-call]
-    # The published stubs do not know the module's aio half.
-    health_servicer = health.aio.HealthServicer()  # type: ignore[attr-defined, unused-ignore]
-    for name in HEALTH_SERVICES:
-        await health_servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
-    health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
-    reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
-    port = server.add_insecure_port(address) if credentials is None else server.add_secure_port(address, credentials)
-    await server.start()
-    return GrpcServer(server, port, closing, health_servicer)
-
-
 async def _asked_for(ref: ScaledObjectRef, context: Context) -> tuple[str, dict[str, str]]:
     """The workload's name and metadata; ends the call where the reference names no ScaledObject."""
     for part, value in (("name", ref.name), ("namespace", ref.namespace)):
@@ -259,6 +222,10 @@ async def _asked_for(ref: ScaledObjectRef, context: Context) -> tuple[str, dict[
 
 async def _invalid(context: Context, text: str) -> NoReturn:
     await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text[:_LONGEST_TEXT])
+
+
+async def _exhausted(context: Context, text: str) -> NoReturn:
+    await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, text[:_LONGEST_TEXT])
 
 
 async def _unavailable(context: Context, text: str) -> NoReturn:

@@ -1,24 +1,29 @@
 """The loop: every tick, each workload is read, judged and published, and what must survive is stored.
 
 The loop's own clock drives everything; no call from KEDA or anyone else does. One workload's slow source delays only
-that workload. A tick ends with one transaction in the store, so that a kill at any moment loses at most one tick.
+that workload. A tick ends with its decisions in the store, so that a kill at any moment loses at most one tick.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
+from typing import Any
 
 import aiohttp
 import structlog
 
 from scaler.control.decide import decide
 from scaler.control.model import Memory, Now
+from scaler.policy.metadata import storable
 from scaler.serve.adjustments import record_adjustment
-from scaler.serve.observe import observe, source_health
+from scaler.serve.dormant import Dormant
+from scaler.serve.observe import Observer, source_health
+from scaler.serve.ownership import Superseded
+from scaler.serve.resolver import EngineResolver
 from scaler.serve.snapshot import Snapshot
 from scaler.serve.store import Store, StoredWorkload, away_seconds, boot_seconds, read_boot_id
 from scaler.serve.workloads import Workload, Workloads
@@ -29,6 +34,17 @@ log = structlog.get_logger(__name__)
 
 #: How many ticks a published target stays valid; past it a consumer goes back to the engine's own setting.
 VALID_TICKS = 12
+#: Workloads of one slice of a round, and the longest pause between two. A round of thousands started at once would
+#: keep every call of KEDA waiting until the last of them is decided.
+SLICE, PAUSE_SECONDS = 8, 0.01
+#: Workloads stored in one transaction.
+SAVED_AT_ONCE = 50
+#: The share of a tick within which a round's ticks are all started.
+START_SHARE = 0.5
+#: How long a workload that came from calls alone may go unasked for before it is forgotten, seconds.
+FORGET_AFTER_SECONDS = 600.0
+#: How often the store is rid of memories that waited too long, seconds.
+PURGE_SECONDS = 3600.0
 #: The share of a tick after which what has been decided is stored, even if some source has not answered yet.
 STORE_AFTER_SHARE = 0.8
 
@@ -36,8 +52,9 @@ Observe = Callable[[Workload, aiohttp.ClientSession, Callable[[], float]], Await
 
 
 class Loop:
-    """Ticks ``workloads`` and keeps them in ``store``. ``observe`` reads one workload's sources; ``before_tick`` is
-    called before each round.
+    """Ticks ``workloads`` and keeps them in ``store``. ``observe`` reads one workload's sources (None: an
+    :class:`Observer` of them); ``before_tick`` is called before each round. A workload nobody asked for in
+    ``forget_after_seconds`` is forgotten, its memory kept for :data:`scaler.serve.dormant.KEEP_SECONDS`.
     """
 
     def __init__(
@@ -45,41 +62,62 @@ class Loop:
         workloads: Workloads,
         store: Store,
         *,
-        observe: Observe = observe,
+        observe: Observe | None = None,
         before_tick: Callable[[], None] = lambda: None,
+        forget_after_seconds: float = FORGET_AFTER_SECONDS,
     ) -> None:
         self._workloads = workloads
         self._before_tick = before_tick
         self._store = store
-        self._observe = observe
+        self._observe = Observer(workloads) if observe is None else observe
         self._boot_id = read_boot_id()
         self._undelivered: set[Workload] = set()
         self._session: aiohttp.ClientSession | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._forget_after_seconds = forget_after_seconds
+        self._dormant = Dormant(self._away)
+        self._purge_due = workloads.mono()
+        workloads.recall = self._recall
 
     def restore(self) -> None:
-        """Bring back what the store remembers: memories, generations, and what is needed to resume the idle timers."""
+        """Bring back what the store remembers: memories, generations, and what is needed to resume the idle timers.
+
+        A workload of the policy file, and one saved so recently that it was still being asked for, is known again at
+        once; others wait until somebody asks.
+        """
         for name, stored in self._store.load().items():
-            workload = self._workloads.restore(name, stored.metadata)
-            if workload is None:
-                continue
-            workload.memory, workload.generation = stored.memory, stored.generation
-            workload.watermark = stored.watermark
-            workload.away_seconds = away_seconds(stored, self._workloads.utc(), self._boot_id, boot_seconds())
-            log.info(
-                "workload restored",
-                workload=name,
-                state=stored.memory.state,
-                idle_seconds=round(stored.memory.idle_seconds, 1),
-                away_seconds=round(workload.away_seconds, 1),
-            )
+            self._dormant.put(name, stored)
+            known = self._workloads.get(name)
+            if known is not None:
+                self._recall(known)
+            elif self._away(stored) <= self._forget_after_seconds:
+                self._workloads.restore(name, stored.metadata)
+
+    def _recall(self, workload: Workload) -> None:
+        """Give a workload that has just become known what is remembered of it."""
+        stored = self._dormant.take(workload.name)
+        if stored is None:
+            return
+        workload.memory, workload.generation = stored.memory, stored.generation
+        workload.watermark = stored.watermark
+        workload.away_seconds = self._away(stored)
+        log.info(
+            "workload restored",
+            workload=workload.name,
+            state=stored.memory.state,
+            idle_seconds=round(stored.memory.idle_seconds, 1),
+            away_seconds=round(workload.away_seconds, 1),
+        )
+
+    def _away(self, stored: StoredWorkload) -> float:
+        return away_seconds(stored, self._workloads.utc(), self._boot_id, boot_seconds())
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Tick until ``stopping``. Missed ticks (suspended machine, blocked loop) are skipped, never made up for."""
         period = self._workloads.tick_seconds
         timeout = aiohttp.ClientTimeout(total=None)  # each source has its own, and keeps to it
         # No limit on connections: a replica must not wait for another's answer within its own time limit.
-        connector = aiohttp.TCPConnector(limit=0)
+        connector = aiohttp.TCPConnector(limit=0, resolver=EngineResolver())
         async with aiohttp.ClientSession(timeout=timeout, connector=connector) as session:
             self._session = session
             self._workloads.evaluate = self._evaluate_soon
@@ -87,7 +125,8 @@ class Loop:
             try:
                 while not stopping.is_set():
                     self._before_tick()
-                    await self._tick_all(period)
+                    await self._forget()
+                    await self._tick_all(period, stopping)
                     self._workloads.ready = True
                     due = max(due + period, self._workloads.mono())
                     await _wait(stopping, due - self._workloads.mono())
@@ -96,40 +135,84 @@ class Loop:
                 for task in self._tasks:
                     task.cancel()
                 await asyncio.gather(*self._tasks, return_exceptions=True)
+                if isinstance(self._observe, Observer):
+                    await self._observe.close()
                 await self._save()
 
-    async def _tick_all(self, period: float) -> None:
+    async def _forget(self) -> None:
+        """Put away the workloads nobody asks for, and now and then drop memories that have waited too long."""
+        utc, boot = self._workloads.utc(), boot_seconds()
+        for workload in self._workloads.forget_unasked(self._forget_after_seconds):
+            self._undelivered.discard(workload)
+            self._dormant.put(workload.name, self._stored(workload, utc, boot))
+        if self._workloads.mono() >= self._purge_due:
+            self._purge_due = self._workloads.mono() + PURGE_SECONDS
+            if old := self._dormant.drop_old():
+                await asyncio.to_thread(self._store.forget, old)
+
+    async def _tick_all(self, period: float, stopping: asyncio.Event) -> None:
         names = self._workloads.names()
-        tasks = [self._start(workload) for name in names if (workload := self._workloads.get(name))]
-        if tasks:
-            await asyncio.wait(tasks, timeout=STORE_AFTER_SHARE * period)
+        pause = min(PAUSE_SECONDS, START_SHARE * period * SLICE / max(len(names), 1))
+        store_at = self._workloads.mono() + STORE_AFTER_SHARE * period
+        tasks = []
+        for number, name in enumerate(names, start=1):
+            workload = self._workloads.get(name)
+            if workload is not None and self._workloads.ownership.owns(name):
+                tasks.append(self._start(workload))
+            if number % SLICE == 0 and number < len(names):
+                await _wait(stopping, pause)
+        await _all_done(tasks, stopping, store_at - self._workloads.mono())
         await self._save()
 
     def _evaluate_soon(self, workload: Workload) -> None:
-        self._start(workload)
+        self._workloads.ownership.notice(workload)
+        if self._workloads.ownership.owns(workload.name):
+            raised = _raised(workload, self._workloads.mono())
+            if raised is not None:
+                self._do(self._judge(workload, raised), f"wake {workload.name}")
+            self._start(workload)
 
     def _start(self, workload: Workload) -> asyncio.Task[None]:
-        task = asyncio.create_task(self._tick(workload), name=f"tick {workload.name}")
+        return self._do(self._tick(workload), f"tick {workload.name}")
+
+    def _do(self, what: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        task = asyncio.create_task(what, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
     async def _tick(self, workload: Workload) -> None:
-        """One tick of one workload. A fault in it is logged and costs that workload that tick, nothing else."""
-        if workload.ticking.locked():
+        """One tick of one workload: read its sources, then judge. A fault in it is logged and costs that tick."""
+        assert self._session is not None
+        if workload.reading:
             return  # its last reading is still under way; the answer will be as fresh as a second one
-        async with workload.ticking:
+        workload.reading = True
+        try:
+            observation = await self._observe(workload, self._session, self._workloads.mono)
+        except asyncio.CancelledError:
+            raise
+        except Exception:
+            log.exception("tick failed", workload=workload.name)
+            return
+        finally:
+            workload.reading = False
+        await self._judge(workload, observation)
+
+    async def _judge(self, workload: Workload, observation: Observation) -> None:
+        """Decide on what was read, and publish; one at a time for a workload."""
+        async with workload.judging:
             try:
-                await self._evaluate(workload)
+                await self._evaluate(workload, observation)
             except asyncio.CancelledError:
                 raise
+            except Superseded:
+                log.info("decision dropped, the workload has another owner", workload=workload.name)
             except Exception:
                 log.exception("tick failed", workload=workload.name)
 
-    async def _evaluate(self, workload: Workload) -> None:
-        assert self._session is not None
+    async def _evaluate(self, workload: Workload, observation: Observation) -> None:
         workloads, policy = self._workloads, workload.resolved.policy
-        observation = await self._observe(workload, self._session, workloads.mono)
+        workload.observed = policy, observation
         started = time.perf_counter()
         now = Now(workloads.utc(), workloads.mono())
         workload.history, signals = fold(
@@ -161,31 +244,55 @@ class Loop:
             warnings=workload.resolved.warnings,
             tick_seconds=time.perf_counter() - started,
         )
+        await workloads.ownership.publish(workload, snapshot, lambda: self._stored(workload, now.utc, boot_seconds()))
         record_adjustment(workload, before, snapshot)
         workloads.publish(workload, snapshot)
         self._undelivered.add(workload)
 
     async def _save(self) -> None:
-        """Store what has been decided since the last save, in one transaction, off the event loop: a slow disk delays
-        no answer."""
-        if not self._undelivered:
-            return
-        utc, boot = self._workloads.utc(), boot_seconds()
-        items = {
-            workload.name: StoredWorkload(
-                memory=workload.memory,
-                metadata=workload.metadata,
-                # Until a restart's gap is judged, the counters of before it are the ones to compare with.
-                watermark=activity_watermark(workload.history) if workload.watermark is None else workload.watermark,
-                saved_utc=utc,
-                boot_id=self._boot_id,
-                boot_mono=boot,
-                generation=workload.generation,
-            )
-            for workload in self._undelivered
-        }
+        """Store what has been decided since the last save, off the event loop: a slow disk delays no answer.
+
+        In several transactions, each of some workloads whole: the thread that writes shares the interpreter with the
+        one that answers, and 2,000 at once kept every answer waiting for 100 ms.
+        """
+        waiting = list(self._undelivered)
         self._undelivered.clear()
-        await asyncio.to_thread(self._store.save, items)
+        for first in range(0, len(waiting), SAVED_AT_ONCE):
+            utc, boot = self._workloads.utc(), boot_seconds()
+            some = waiting[first : first + SAVED_AT_ONCE]
+            items = {workload.name: self._stored(workload, utc, boot) for workload in some}
+            await asyncio.to_thread(self._store.save, items)
+
+    def _stored(self, workload: Workload, utc: datetime, boot: float) -> StoredWorkload:
+        return StoredWorkload(
+            memory=workload.memory,
+            metadata=None if workload.metadata is None else storable(workload.metadata),
+            # Until a restart's gap is judged, the counters of before it are the ones to compare with.
+            watermark=activity_watermark(workload.history) if workload.watermark is None else workload.watermark,
+            saved_utc=utc,
+            boot_id=self._boot_id,
+            boot_mono=boot,
+            generation=workload.generation,
+        )
+
+
+def _raised(workload: Workload, at: float) -> Observation | None:
+    """What was last read, with the demand pushed since; None where that is no more, or under another policy.
+
+    A wake must not wait for an engine that does not answer. It only ever raises: demand that went down, and what else
+    has changed, comes with the next reading.
+    """
+    policy = workload.resolved.policy
+    if workload.observed is None or workload.observed[0] is not policy:
+        return None
+    last, pushed = workload.observed[1], workload.inbox.read(at, policy.push)
+    if pushed is None:
+        return None
+    before = last.demand or replace(pushed, pending=None, wake_requested=False)
+    pending, wake = max(before.pending or 0.0, pushed.pending or 0.0), before.wake_requested or pushed.wake_requested
+    if (pending, wake) == (before.pending or 0.0, before.wake_requested):
+        return None
+    return replace(last, at=at, demand=replace(before, at=at, pending=pending, wake_requested=wake))
 
 
 def _resume(workload: Workload) -> Memory:
@@ -203,6 +310,18 @@ def _resume(workload: Workload) -> Memory:
     if not unchanged:
         return replace(workload.memory, idle_seconds=0.0)
     return replace(workload.memory, idle_seconds=workload.memory.idle_seconds + workload.away_seconds)
+
+
+async def _all_done(tasks: list[asyncio.Task[None]], stopping: asyncio.Event, seconds: float) -> None:
+    """Wait for all of ``tasks``, but neither longer than ``seconds`` nor past ``stopping``; none is cancelled."""
+    if not tasks:
+        return
+    either = (asyncio.ensure_future(asyncio.wait(tasks)), asyncio.ensure_future(stopping.wait()))
+    try:
+        await asyncio.wait(either, timeout=max(0.0, seconds), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for waiting in either:
+            waiting.cancel()
 
 
 async def _wait(stopping: asyncio.Event, seconds: float) -> None:

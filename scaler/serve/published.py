@@ -7,8 +7,10 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from scaler.policy.layers import Resolved
+from scaler.serve.demand_body import DemandReport
 from scaler.serve.inbox import DemandInbox
 from scaler.serve.snapshot import Adjustment, Snapshot
+from scaler.serve.timeline import Timeline
 
 
 class PublishedWorkload(Protocol):
@@ -26,11 +28,15 @@ class PublishedWorkload(Protocol):
     @property
     def snapshot(self) -> Snapshot | None: ...
     @property
+    def owner(self) -> str | None: ...
+    @property
     def version(self) -> int: ...
     @property
     def adjustments(self) -> Sequence[Adjustment]: ...
     @property
     def decisions_total(self) -> Mapping[tuple[str, str, str], int]: ...
+    @property
+    def timeline(self) -> Timeline: ...
 
 
 class PublishedWorkloads(Protocol):
@@ -40,11 +46,23 @@ class PublishedWorkloads(Protocol):
     def ready(self) -> bool:
         """Whether the loop has completed its first round."""
 
+    @property
+    def tick_seconds(self) -> float:
+        """The loop's period."""
+
     def names(self) -> Sequence[str]:
         """Every known workload's name, ``namespace/name``."""
 
     def get(self, name: str) -> PublishedWorkload | None:
         """The workload of that name, None where there is none."""
+
+    def asked(self, workload: Any) -> None:
+        """Note that somebody still wants to know: a workload that nobody asks for is forgotten."""
+
+    async def tell(self, workload: Any, report: DemandReport | None) -> None:
+        """Take a gateway's report, or a wake (None), to whoever ticks the workload, who then does so at once. Raises
+        TooManySourcesError, and OwnerUnheard where that one cannot be reached.
+        """
 
     async def wait_change(self, workload: Any, version: int, timeout: float) -> None:
         """Return when the workload's version is above ``version``, or after ``timeout`` seconds."""

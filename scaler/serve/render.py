@@ -2,23 +2,39 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
-from scaler.control.model import Decision, LoadState, Reason, Suppressed
+from scaler.control.model import Code, Decision, LoadState, Reason, Suppressed
 from scaler.policy.model import Objectives
 from scaler.serve.published import PublishedWorkload
 from scaler.serve.snapshot import Adjustment, Snapshot, SourceHealth
 from scaler.serve.words import ADMISSIONS, CAUSES, STATES, sentence, suppressed_sentence
-from scaler.signals.model import CATALOG, Interval, Known, Latency, Signal, Stale, Verdict, status
+from scaler.signals.model import (
+    CATALOG,
+    Interval,
+    Known,
+    Latency,
+    Signal,
+    Signals,
+    Stale,
+    Verdict,
+    known_value,
+    status,
+)
 
 Document = dict[str, Any]
 
+#: Characters of an endpoint in a label or document. Longer label values cost every scrape, and some servers drop them.
+LABEL_LENGTH = 200
 #: The objectives a policy can declare, in the order they are shown.
 OBJECTIVES = ("ttft", "tpot", "e2e")
+_LOST = (Code.SIGNAL_LOST, Code.SIGNAL_LOST_TOO_LONG, Code.NEVER_READ)
 
 
 def workload_summary(workload: PublishedWorkload, mono: float, *, current: bool) -> Document:
@@ -28,7 +44,7 @@ def workload_summary(workload: PublishedWorkload, mono: float, *, current: bool)
     """
     name = workload.name
     namespace, _, short = name.partition("/")
-    head: Document = {"workload": name, "namespace": namespace, "name": short}
+    head: Document = {"workload": name, "namespace": namespace, "name": short, "owner": workload.owner}
     snapshot = workload.snapshot
     if snapshot is None:
         return head | {
@@ -44,7 +60,9 @@ def workload_summary(workload: PublishedWorkload, mono: float, *, current: bool)
             "batch_size": None,
             "token_budget": None,
             "admission": None,
+            "in_flight": None,
             "objectives": [],
+            "lost_signals": [],
             "warnings": list(workload.resolved.warnings),
         }
     decision = snapshot.decision
@@ -67,7 +85,9 @@ def workload_summary(workload: PublishedWorkload, mono: float, *, current: bool)
         "batch_size": decision.targets.batch,
         "token_budget": decision.targets.token_budget,
         "admission": decision.targets.admission.value,
+        "in_flight": _in_flight(snapshot.signals),
         "objectives": _objectives(snapshot),
+        "lost_signals": [reason.signal for reason in decision.reasons if reason.code in _LOST],
         "warnings": list(snapshot.warnings),
     }
 
@@ -153,7 +173,7 @@ def reason_document(reason: Reason, decision: Decision, batch_before: int | None
 
 
 def suppressed_document(held: Suppressed) -> Document:
-    """What was wanted and held back, as data and as a sentence."""
+    """What was wanted and held back, as data and as a sentence; ``untimed_sentence`` is for who counts down itself."""
     return {
         "code": held.code.value,
         "target": held.target.value,
@@ -164,6 +184,7 @@ def suppressed_document(held: Suppressed) -> Document:
         "threshold": finite(held.threshold),
         "remaining_seconds": finite(held.remaining_seconds),
         "sentence": suppressed_sentence(held),
+        "untimed_sentence": suppressed_sentence(replace(held, remaining_seconds=None)),
     }
 
 
@@ -173,6 +194,7 @@ def signal_document(name: str, signal: Signal[float] | Signal[Latency], mono: fl
         "signal": name,
         "meaning": CATALOG[name].meaning,
         "unit": _unit(name),
+        "required_for": list(CATALOG[name].required_for),
         "status": status(signal),
         "value": None,
         "latency": None,
@@ -205,14 +227,20 @@ def verdict(verdicts: Mapping[str, Verdict], name: str, bound: str) -> Verdict |
 
 
 def endpoint_label(endpoint: str) -> str:
-    """An endpoint as it may be shown: a URL without its user, password, query and fragment, where secrets may stand."""
+    """An endpoint as it may be shown: a URL without its user, password, query and fragment, where secrets may stand.
+
+    What is longer than :data:`LABEL_LENGTH` is cut, with a digest of the whole so that two stay two.
+    """
     try:
         parts = urlsplit(endpoint)
     except ValueError:  # not even a URL: nothing in it can be told apart from a secret
         return "unreadable"
-    if not parts.scheme or not parts.netloc:
-        return endpoint
-    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+    shown = endpoint
+    if parts.scheme and parts.netloc:
+        shown = urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+    if len(shown) <= LABEL_LENGTH:
+        return shown
+    return f"{shown[:LABEL_LENGTH]}…{hashlib.blake2s(shown.encode(), digest_size=4).hexdigest()}"
 
 
 def instant(moment: datetime) -> str:
@@ -223,6 +251,12 @@ def instant(moment: datetime) -> str:
 def finite(value: float | None) -> float | None:
     """The value, or None where JSON has no word for it (infinity, NaN)."""
     return value if value is not None and math.isfinite(value) else None
+
+
+def _in_flight(signals: Signals) -> float | None:
+    """Requests running and, where that is told, waiting."""
+    running, waiting = known_value(signals.running), known_value(signals.waiting)
+    return None if running is None else finite(running + (waiting or 0.0))
 
 
 def _objectives(snapshot: Snapshot) -> list[Document]:
@@ -239,6 +273,7 @@ def _objectives(snapshot: Snapshot) -> list[Document]:
                 "critical_seconds": bounds.get("critical"),
                 "verdict": verdict(snapshot.decision.verdicts, name, "warning"),
                 "critical_verdict": verdict(snapshot.decision.verdicts, name, "critical"),
+                "status": status(signal),
                 "p95": _interval(signal.value.p95) if isinstance(signal, Known | Stale) else None,
             }
         )

@@ -40,7 +40,9 @@ class StoredWorkload:
 
     ``watermark`` is whatever the loop needs to tell that nothing happened meanwhile (counters, process start times),
     as JSON values. ``boot_mono`` is the boot clock in seconds; it compares only under the same ``boot_id``.
-    ``metadata`` is the ScaledObject's, None for a workload of the policy file. A stored memory has no ``tick_mono``.
+    ``metadata`` is the ScaledObject's, without what came from the environment
+    (:func:`scaler.policy.metadata.storable`); None for a workload of the policy file. A stored memory has no
+    ``tick_mono``.
     """
 
     memory: Memory
@@ -54,6 +56,9 @@ class StoredWorkload:
 
 class Store(Protocol):
     """Where workloads are kept. A name is the workload's ``namespace/name``."""
+
+    #: What is wrong with it now, in words; None while all is well.
+    trouble: str | None
 
     def load(self) -> dict[str, StoredWorkload]:
         """Everything kept. An entry that cannot be read is left out, with a warning."""
@@ -70,6 +75,8 @@ class Store(Protocol):
 
 class MemoryStore:
     """A store that lasts as long as its process."""
+
+    trouble: str | None = None
 
     def __init__(self) -> None:
         self._items: dict[str, StoredWorkload] = {}
@@ -202,7 +209,7 @@ def _open(path: Path) -> sqlite3.Connection:
     """The file, checked and with our layout. Raises sqlite3.Error, OSError or _NotOurs."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if not path.exists():
-        path.touch(mode=0o600)  # metadata may hold resolved secrets (``...FromEnv``)
+        path.touch(mode=0o600)  # metadata is nobody else's to read, though no secret of ``...FromEnv`` is in it
     with path.open("rb") as file:
         # SQLite takes a file shorter than its own header for an empty one, and would write over somebody's notes.
         if file.read(len(_HEADER)) not in (b"", _HEADER):

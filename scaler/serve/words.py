@@ -27,7 +27,7 @@ CAUSES: Mapping[Cause, str] = {
     Cause.PREFILL: "long prompts crowd out the answers being written",
     Cause.STEP: "each step takes too long at this batch",
     Cause.QUEUEING: "requests wait for a place",
-    Cause.INHERENT: "the answers are long in themselves",
+    Cause.INHERENT: "requests take that long by themselves, without any queue",
     Cause.UNATTRIBUTED: "the cause is not clear",
 }
 
@@ -117,6 +117,9 @@ WORDINGS: Mapping[Code, Wording] = {
     Code.SIGNAL_LOST_TOO_LONG: Wording(
         "{signal} is lost for too long to hold on: KEDA is told UNAVAILABLE and keeps its count",
         "{signal} lost for {for}, too long to hold on: KEDA is told UNAVAILABLE and keeps its count",
+    ),
+    Code.NEVER_READ: Wording(
+        "{signal} has never been read, so there is nothing to hold: KEDA is told UNAVAILABLE and keeps its count"
     ),
     Code.STALLED: Wording("work but no progress: {same}", "{measured}, work but no progress: {same}"),
     Code.OBJECTIVE_UNREACHABLE: Wording(

@@ -19,9 +19,17 @@ import structlog
 from scaler.control.model import Memory
 from scaler.policy.errors import PolicyError
 from scaler.policy.layers import PolicyFile, Resolved
-from scaler.policy.metadata import fingerprint
+from scaler.policy.metadata import fingerprint, is_whole, parse
+from scaler.policy.model import Policy
+from scaler.serve.demand_body import DemandReport
 from scaler.serve.inbox import DemandInbox
+from scaler.serve.limits import Limits, check_room
+from scaler.serve.ownership import Ownership, SoleOwner
+from scaler.serve.refusals import Refusals
 from scaler.serve.snapshot import Adjustment, Snapshot
+from scaler.serve.timeline import Timeline, moment
+from scaler.signals.gateway_preset import load_gateway_preset
+from scaler.signals.observation import Observation
 from scaler.signals.preset import Preset, PresetError, load_preset
 from scaler.signals.window import History
 
@@ -31,9 +39,12 @@ log = structlog.get_logger(__name__)
 FIRST_TICK_SECONDS = 1.0
 #: Adjustments kept per workload for ``/decisions`` and ``explain``.
 ADJUSTMENTS_KEPT = 200
-#: An edited ScaledObject changes its metadata once. Metadata that changes to and fro this often within this long comes
-#: from two triggers of one ScaledObject, which would be answered from two policies and added up by nobody.
+#: An edited ScaledObject changes its metadata once, to and fro for a moment where a request of before the edit is still
+#: under way: changes within one tick count as one. Metadata that changes this often within this long comes from two
+#: triggers of one ScaledObject, which would be answered from two policies and added up by nobody.
 CONFLICT_CHANGES, CONFLICT_SECONDS = 3, 180.0
+#: A loop that comes round later than this many ticks was stopped (a frozen process): in that time nobody could ask.
+LATE_TICKS = 3.0
 
 _NAME_PART = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
@@ -44,13 +55,20 @@ class Workload:
 
     ``away_seconds`` is set after a restart: how long the scaler was away, still to be credited to the idle timer or
     not, as ``watermark`` (what the activity counters read when last stored) will tell once they are read again.
+    ``metadata`` is what ``resolved`` was made of, ``seen`` what the last call carried: others while two triggers
+    disagree. ``observed`` is what was last read, and under which policy; ``reading`` while that is under way.
+    ``asked_mono`` is when somebody last asked for it, monotonic seconds (:meth:`Workloads.forget_unasked`).
+    ``owner`` names the scaler that ticks it, where several share them; None: nobody yet, or there is only one.
     """
 
     name: str
     resolved: Resolved
     preset: Preset
     metadata: dict[str, str] | None
+    seen: dict[str, str] | None
     inbox: DemandInbox
+    asked_mono: float
+    owner: str | None = None
     memory: Memory = field(default_factory=Memory)
     history: History = field(default_factory=History)
     snapshot: Snapshot | None = None
@@ -60,7 +78,10 @@ class Workload:
     away_seconds: float = 0.0
     adjustments: deque[Adjustment] = field(default_factory=lambda: deque(maxlen=ADJUSTMENTS_KEPT))
     decisions_total: dict[tuple[str, str, str], int] = field(default_factory=dict)
-    ticking: asyncio.Lock = field(default_factory=asyncio.Lock)
+    timeline: Timeline = field(default_factory=Timeline)
+    observed: tuple[Policy, Observation] | None = None
+    reading: bool = False
+    judging: asyncio.Lock = field(default_factory=asyncio.Lock)
     waiters: set[asyncio.Future[None]] = field(default_factory=set)
     metadata_changes: deque[float] = field(default_factory=lambda: deque(maxlen=CONFLICT_CHANGES))
 
@@ -69,7 +90,8 @@ class Workloads:
     """Every workload known to this scaler.
 
     ``tick_seconds`` is the loop's period; ``mono`` and ``utc`` give the time. ``evaluate`` is set by the loop: it
-    evaluates one workload at once.
+    evaluates one workload at once. So is ``recall``: it gives a workload that becomes known what the store remembers
+    of it.
     """
 
     def __init__(
@@ -79,6 +101,7 @@ class Workloads:
         tick_seconds: float,
         mono: Callable[[], float] = time.monotonic,
         utc: Callable[[], datetime] = lambda: datetime.now(UTC),
+        limits: Limits = Limits(),  # noqa: B008  a frozen value
     ) -> None:
         self.policies = policies
         self.tick_seconds = tick_seconds
@@ -86,7 +109,12 @@ class Workloads:
         self.utc = utc
         self.ready = False
         self.evaluate: Callable[[Workload], object] | None = None
+        self.recall: Callable[[Workload], object] | None = None
+        self.ownership: Ownership = SoleOwner()
+        self._limits = limits
         self._known: dict[str, Workload] = {}
+        self._refusals = Refusals()
+        self._looked_mono = mono()
         for name in policies.workloads:
             self._add(name, None)
 
@@ -100,28 +128,77 @@ class Workloads:
 
     def validate(self, name: str, metadata: Mapping[str, str]) -> None:
         """Check a name and metadata without registering anything. Raises :class:`PolicyError`."""
-        self._resolve(name, metadata)
+        workload = self._known.get(name)
+        if workload is None or workload.metadata != metadata:  # the same as last time were found good then
+            self._judge(name, metadata)
 
     def register(self, name: str, metadata: Mapping[str, str]) -> Workload:
         """The workload a ScaledObject's call is about; made known, and evaluated at once, by its first call.
 
-        Raises :class:`PolicyError` for a bad name or metadata, and where two triggers of one ScaledObject disagree.
+        Raises :class:`PolicyError` for a bad name or metadata, and where two triggers of one ScaledObject disagree;
+        :class:`scaler.serve.limits.LimitReached` where there are too many workloads for one more.
         """
         workload = self._known.get(name)
         if workload is None:
-            workload = self._add(name, dict(metadata))
+            found = self._judge(name, metadata)
+            if name not in self.policies.workloads:
+                called = [known for known in self._known if known not in self.policies.workloads]
+                check_room(name, called, self.policies.tenancy.workloads_per_namespace, self._limits.workloads)
+            workload = self._add(name, dict(metadata), found)
             log.info("workload registered", workload=name, warnings=list(workload.resolved.warnings))
             self.evaluate_soon(workload)
-        elif workload.metadata is None or fingerprint(workload.metadata) != fingerprint(metadata):
+        # A comparison of two maps settles nearly every call; a fingerprint costs more than the rest of the answer.
+        elif workload.seen != metadata or workload.metadata is not workload.seen:
             self._adopt(workload, metadata)
+        workload.asked_mono = self.mono()
         return workload
 
+    def asked(self, workload: Workload) -> None:
+        """Note that somebody wants to know of this workload: an open stream, or a consumer of its target."""
+        workload.asked_mono = self.mono()
+
+    def learn(self, name: str, metadata: Mapping[str, str]) -> None:
+        """Take over metadata that another scaler was called with, new or changed. Bad ones are logged and left."""
+        workload = self._known.get(name)
+        try:
+            if workload is None:
+                self._add(name, dict(metadata))
+            elif workload.metadata != metadata:
+                self._adopt(workload, metadata)
+        except PolicyError as error:
+            log.warning("metadata from another scaler refused", workload=name, problems=error.problems)
+
+    def forget_unasked(self, after_seconds: float) -> list[Workload]:
+        """Forget, and return, the workloads that nobody has asked for in ``after_seconds``: their ScaledObject is gone,
+        or paused, which looks the same from here.
+
+        Asking is a call of KEDA, an open stream, or a consumer polling the target: while an engine still follows our
+        batch, the workload is evaluated even though KEDA is paused. What the policy file declares is never forgotten.
+        Pushed demand is no asking: a gateway does not know whether the ScaledObject still exists.
+        """
+        now = self.mono()
+        gap, self._looked_mono = now - self._looked_mono, now
+        if gap > LATE_TICKS * self.tick_seconds:
+            for workload in self._known.values():
+                workload.asked_mono += gap
+        forgotten = [
+            workload
+            for name, workload in self._known.items()
+            if name not in self.policies.workloads and now - workload.asked_mono > after_seconds
+        ]
+        for workload in forgotten:
+            del self._known[workload.name]
+            log.info("workload forgotten, nobody asks for it", workload=workload.name)
+        return forgotten
+
     def restore(self, name: str, metadata: Mapping[str, str] | None) -> Workload | None:
-        """A workload the store remembers, known again before anyone calls; None where its policy is gone or bad."""
+        """A workload the store remembers, known again before anyone calls; None where its policy is gone, bad, or not
+        all of it was stored.
+        """
         if name in self._known:
             return self._known[name]
-        if metadata is None:
-            return None
+        if metadata is None or not is_whole(metadata):
+            return None  # what was withheld from the store comes with the ScaledObject's next call
         try:
             return self._add(name, dict(metadata))
         except PolicyError as error:
@@ -129,10 +206,20 @@ class Workloads:
             return None
 
     async def first_snapshot(self, workload: Workload) -> Snapshot | None:
-        """The workload's snapshot; the very first call waits for the first tick, at most one second."""
+        """The snapshot to answer from; the very first call waits for the first tick, at most one second. Raises
+        :class:`scaler.serve.ownership.OwnerUnheard`.
+        """
         if workload.snapshot is None:
             await self.wait_change(workload, workload.version, FIRST_TICK_SECONDS)
-        return workload.snapshot
+        return await self.ownership.answer(workload)
+
+    async def tell(self, workload: Workload, report: DemandReport | None) -> None:
+        """Take a gateway's report, or a wake (None), to whoever ticks the workload, who then does so at once.
+
+        Raises :class:`scaler.serve.inbox.TooManySourcesError`, :class:`scaler.serve.ownership.OwnerUnheard`.
+        """
+        await self.ownership.tell(workload, report)
+        self.evaluate_soon(workload)
 
     async def wait_change(self, workload: Workload, version: int, timeout: float) -> None:
         """Return when the workload has ticked past ``version``, or after ``timeout`` seconds."""
@@ -148,6 +235,7 @@ class Workloads:
     def publish(self, workload: Workload, snapshot: Snapshot) -> None:
         """Replace the workload's snapshot and wake whoever waits for it. The loop's alone."""
         workload.snapshot = snapshot
+        workload.timeline.append(moment(snapshot))
         workload.version += 1
         for waiter in workload.waiters:
             if not waiter.done():
@@ -167,19 +255,26 @@ class Workloads:
         """Go over to another policy file: workloads it declares anew become known, those it no longer declares and
         nobody calls are forgotten, the others take their new policy and keep their memory.
 
+        Metadata that does not go with the new file is its author's to mend, not the operator's: the workload goes on
+        by the file alone where that declares it, is forgotten where not, and its next call is refused in words.
+
         Raises :class:`PolicyError` before anything is changed, if a workload it declares names an unknown engine.
         """
         before, self.policies = self.policies, policies
         try:
-            resolved = {name: self._resolve(name, None) for name in policies.workloads if name not in self._known}
-            resolved |= {
-                name: self._resolve(name, workload.metadata)
-                for name, workload in self._known.items()
-                if name in policies.workloads or workload.metadata is not None
-            }
+            resolved = {name: self._resolve(name, None) for name in policies.workloads}
         except PolicyError:
             self.policies = before
             raise
+        self._refusals.forget()
+        for name, called in self._known.items():
+            if called.metadata is None:
+                continue
+            try:
+                resolved[name] = self._resolve(name, called.metadata)
+            except PolicyError as error:
+                called.metadata = None
+                log.warning("metadata does not go with the new policy", workload=name, problems=error.problems)
         for name in self._known.keys() - resolved.keys():
             del self._known[name]
         for name, (policy, preset) in resolved.items():
@@ -187,13 +282,25 @@ class Workloads:
             if workload is None:
                 self._add(name, None)
             else:
-                workload.resolved, workload.preset = policy, preset
+                self._follow(workload, policy, preset)
+
+    def _judge(self, name: str, metadata: Mapping[str, str]) -> tuple[Resolved, Preset]:
+        """As :meth:`_resolve`; the same refusal again costs no more reading."""
+        self._refusals.again(name, metadata)
+        try:
+            return self._resolve(name, metadata)
+        except PolicyError as error:
+            self._refusals.keep(name, metadata, error)
+            raise
 
     def _adopt(self, workload: Workload, metadata: Mapping[str, str]) -> None:
-        resolved, preset = self._resolve(workload.name, metadata)
-        now = self.mono()
-        workload.metadata_changes.append(now)
-        changes = workload.metadata_changes
+        """Go over to the metadata of a call, unless calls of two triggers alternate."""
+        resolved, preset = self._judge(workload.name, metadata)
+        now, changes, first = self.mono(), workload.metadata_changes, workload.metadata is None
+        changed = workload.seen is not None and fingerprint(workload.seen) != fingerprint(metadata)
+        if changed and (not changes or now - changes[-1] > self.tick_seconds):
+            changes.append(now)
+        workload.seen = dict(metadata)
         if len(changes) == CONFLICT_CHANGES and now - changes[0] <= CONFLICT_SECONDS:
             raise PolicyError(
                 [
@@ -201,25 +308,42 @@ class Workloads:
                     "two triggers for loadtide that disagree. Keep one, or give both the same metadata"
                 ]
             )
-        first = workload.metadata is None
-        workload.metadata, workload.resolved, workload.preset = dict(metadata), resolved, preset
+        same = not first and fingerprint(workload.metadata or {}) == fingerprint(metadata)
+        workload.metadata = workload.seen
+        if same:
+            return
+        self._follow(workload, resolved, preset)
         if not first:
             log.info("workload metadata changed", workload=workload.name, warnings=list(resolved.warnings))
         self.evaluate_soon(workload)
 
-    def _add(self, name: str, metadata: dict[str, str] | None) -> Workload:
-        resolved, preset = self._resolve(name, metadata)
+    def _add(
+        self, name: str, metadata: dict[str, str] | None, found: tuple[Resolved, Preset] | None = None
+    ) -> Workload:
+        resolved, preset = found or self._resolve(name, metadata)
         inbox = DemandInbox(resolved.policy.push, self.mono, resolved.policy.replicas.load_timeout_seconds)
-        workload = Workload(name, resolved, preset, metadata, inbox)
+        workload = Workload(name, resolved, preset, metadata, metadata, inbox, asked_mono=self.mono())
         self._known[name] = workload
+        if self.recall is not None:
+            self.recall(workload)
         return workload
+
+    def _follow(self, workload: Workload, resolved: Resolved, preset: Preset) -> None:
+        """Put a known workload under another policy; what it remembers stays."""
+        workload.resolved, workload.preset = resolved, preset
+        workload.inbox.follow(resolved.policy.push, resolved.policy.replicas.load_timeout_seconds)
 
     def _resolve(self, name: str, metadata: Mapping[str, str] | None) -> tuple[Resolved, Preset]:
         parts = name.split("/")
         if len(parts) != 2 or not all(len(part) <= 253 and _NAME_PART.fullmatch(part) for part in parts):
             raise PolicyError([f"{name!r} is no workload name; it is the ScaledObject's namespace/name"])
         resolved = self.policies.resolve(name, metadata)
+        gateway = resolved.policy.gateway.preset
         try:
+            if gateway is not None:
+                load_gateway_preset(gateway)
             return resolved, load_preset(resolved.policy.engine)
         except PresetError as error:
-            raise PolicyError([f"{name}: engine: {error}"]) from error
+            if ("engine",) in parse(metadata or {}).secret_paths:
+                raise PolicyError([f"{name}: engine: the value (withheld) is no engine"]) from None
+            raise PolicyError([f"{name}: {error}"]) from error

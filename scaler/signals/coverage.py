@@ -2,7 +2,8 @@
 
 An endpoint is *fresh* (its last good sample is no older than three scrapes), *held* (older, but within the policy's
 ``hold_seconds``) or *lost*. All fresh: known. Any held or lost: the sum is not smaller, it lacks someone; so it is
-stale, with what the fresh ones show as its ``at_least``. Nobody fresh or held: unknown.
+stale, with what the fresh ones show as its ``at_least``. Nobody fresh or held: unknown. Where the list of endpoints is
+itself in doubt there may be one that nobody names, so nothing is more than stale.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from math import isfinite
 from typing import Literal
 
 from scaler.signals.endpoint import Tracked
-from scaler.signals.model import Known, Signal, Stale, Unknown
+from scaler.signals.model import Known, NotApplicable, Signal, Stale, Unknown
 from scaler.signals.observation import EngineSample, Observation, ReadFailure
 
 #: A sample older than so many scrapes is not fresh: one or two lost ones are the network's everyday life.
@@ -24,16 +25,24 @@ Combine = Literal["sum", "max", "min", "mean"]
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """The endpoints of one observation by freshness. ``endpoints`` counts all of them; ``oldest_at`` is when the oldest
-    of the samples that count was read; ``trouble`` says in words why nothing is known where nobody is fresh or held.
+    """The endpoints of one observation by freshness. ``endpoints`` counts all of them, None where there may be some
+    that are not listed; ``oldest_at`` is when the oldest of the samples that count was read; ``trouble`` says in words
+    why nothing is known where nobody is fresh or held.
     """
 
     fresh: tuple[Tracked, ...]
     held: tuple[Tracked, ...]
-    endpoints: int
+    endpoints: int | None
     oldest_at: float
     trouble: str
     stalled_after_seconds: float
+
+    def not_applicable(self, family: str) -> NotApplicable | None:
+        """Why the family does not exist here, if every replica that was read is of an engine without it."""
+        read = (*self.fresh, *self.held)
+        reasons = {reason for tracked in read if (reason := tracked.sample.not_applicable.get(family))}
+        lacking = all(family in tracked.sample.not_applicable for tracked in read)
+        return NotApplicable(min(reasons)) if reasons and lacking else None
 
     def stalled(self, tracked: Tracked) -> bool:
         """Work present and no progress for too long: it gives no capacity and its frozen gauges are not demand."""
@@ -62,7 +71,8 @@ def cover(
             held.append(known)
     trouble = "" if fresh or held else _trouble(observation, hold_seconds)
     oldest_at = min([known.sample.at for known in (*fresh, *held)], default=now_mono)
-    return Coverage(tuple(fresh), tuple(held), len(observation.endpoints), oldest_at, trouble, stalled_after_seconds)
+    endpoints = len(observation.endpoints) if observation.lost is None else None
+    return Coverage(tuple(fresh), tuple(held), endpoints, oldest_at, trouble, stalled_after_seconds)
 
 
 def gauge(coverage: Coverage, family: str, combine: Combine, *, without_stalled: bool = False) -> Signal[float]:
@@ -135,7 +145,7 @@ def _combined(values: Sequence[float], combine: Combine) -> float:
             return sum(values) / len(values)
 
 
-def _at_least(fresh: Sequence[float], combine: Combine, endpoints: int) -> float:
+def _at_least(fresh: Sequence[float], combine: Combine, endpoints: int | None) -> float:
     """The lower bound of the whole that the fresh part proves: a mean's others may be 0, a minimum's anything."""
     match combine:
         case "sum":
@@ -145,13 +155,15 @@ def _at_least(fresh: Sequence[float], combine: Combine, endpoints: int) -> float
         case "min":
             return 0.0
         case "mean":
-            return sum(fresh) / endpoints
+            return sum(fresh) / endpoints if endpoints else 0.0
 
 
 def _trouble(observation: Observation, hold_seconds: float) -> str:
     endpoints = len(observation.endpoints)
+    if observation.lost is not None:
+        return observation.lost
     if not endpoints:
-        return "no endpoint is configured"
+        return observation.absent or "no endpoint is configured"
     failures = [
         (read.at, name, read.reason) for name, read in observation.endpoints.items() if isinstance(read, ReadFailure)
     ]

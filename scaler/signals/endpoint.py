@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 
 from scaler.signals import counters, histogram
 from scaler.signals.arrivals import arrived
 from scaler.signals.flow import FLOWS, Increment
-from scaler.signals.observation import Buckets, EngineSample
+from scaler.signals.observation import SECONDS_SPENT, Buckets, EngineSample
 
 #: What moves when an engine does its work. Inter-token times belong here because SGLang counts tokens only at the end
 #: of a request: during one long answer nothing else moves.
 ACTIVITY_COUNTERS = ("finished", "prompt_tokens", "generation_tokens")
 ACTIVITY_HISTOGRAMS = ("ttft", "tpot")
+#: What shows progress beside them, and yet proves no request: some engines count steps while they have no work.
+STEPS = "steps"
 
 _NO_LOAD: Mapping[str, float] = {"running": 0.0, "waiting": 0.0}
 _NO_SERIES: Mapping[str, Mapping[str, float]] = {}
 _NO_BUCKETS: Mapping[str, Mapping[str, Buckets]] = {}
+
+
+#: A queue shows a cap when it is at least this share of what runs, and what runs moved by at most that share.
+QUEUED_SHARE, FLAT_SHARE = 0.25, 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +110,12 @@ def advance(before: Tracked, sample: EngineSample, boundary: float) -> Advance:
         counted["arrivals"] += counted.get("admission_rejections", 0.0)
     flows = tuple([counted.get(flow, 0.0) for flow in FLOWS])
     increment = Increment(before.boundary, boundary, flows, latencies)
-    progressed = any(counted.get(family, 0.0) > 0 for family in ACTIVITY_COUNTERS) or any(
+    # From here on only: in a balance of arrivals an average over the interval is no state at its end.
+    sample = _with_estimates(sample, counted, increment.seconds)
+    active = any(counted.get(family, 0.0) > 0 for family in ACTIVITY_COUNTERS) or any(
         _samples(latencies, family) > 0 for family in ACTIVITY_HISTOGRAMS
     )
+    progressed = active or counted.get(STEPS, 0.0) > 0
     tracked = Tracked(
         sample=sample,
         boundary=boundary,
@@ -119,7 +128,7 @@ def advance(before: Tracked, sample: EngineSample, boundary: float) -> Advance:
         counted_from=before.counted_from,
     )
     asked = counted.get("admission_rejections", 0.0) + (counted["arrivals"] if "arrivals" in sample.counters else 0.0)
-    return Advance(tracked, increment, progressed or asked > 0)
+    return Advance(tracked, increment, active or asked > 0)
 
 
 def reports_flow(sample: EngineSample, flow: str) -> bool:
@@ -151,25 +160,41 @@ def _observed(
     return observed
 
 
+def _with_estimates(sample: EngineSample, counted: Mapping[str, float], seconds: float) -> EngineSample:
+    """``sample`` with the gauges the engine lacks, estimated over the interval of ``seconds`` by Little's law: seconds
+    spent waiting, per second, are how many waited on average.
+    """
+    estimates = {
+        family: counted[spent] / seconds
+        for family, spent in SECONDS_SPENT.items()
+        if spent in counted and family not in sample.gauges
+    }
+    return replace(sample, gauges={**sample.gauges, **estimates}) if estimates else sample
+
+
 def _samples(latencies: Mapping[str, Buckets], family: str) -> float:
     found = latencies.get(family)
     return found.count if found else 0.0
 
 
 def _saturated(before: EngineSample, now: EngineSample) -> float | None:
-    """The engine's cap as it shows: it lets nobody wait while it has room. Requests may just have ended at one of the
-    reads, so the larger. Running nothing with a queue is no cap but trouble.
+    """The engine's cap as it shows: a queue that stays while what runs does not grow. A few requests that wait for their
+    prompt's turn in the next steps are no such queue: in the lab, taking them for one put a replica's capacity at a
+    ninth of what it was. Requests may just have ended at one of the reads, so the larger counts. Running nothing with a
+    queue is no cap but trouble.
     """
-    reads = (before.gauges, now.gauges)
-    if any(gauges.get("waiting", 0.0) <= 0 or gauges.get("running", 0.0) <= 0 for gauges in reads):
+    earlier, later = (gauges.get("running", 0.0) for gauges in (before.gauges, now.gauges))
+    cap = max(earlier, later)
+    queue = min(before.gauges.get("waiting", 0.0), now.gauges.get("waiting", 0.0))
+    if min(earlier, later) <= 0 or queue < max(1.0, QUEUED_SHARE * cap):
         return None
-    return max([gauges["running"] for gauges in reads])
+    return cap if abs(later - earlier) <= max(1.0, FLAT_SHARE * cap) else None
 
 
 def _cannot_stall(before: EngineSample, now: EngineSample) -> bool:
     """Without work (the time counts from the first sample that shows work), or without any counter that would tell."""
     idle = any(sample.gauges.get("running", 0.0) + sample.gauges.get("waiting", 0.0) <= 0 for sample in (before, now))
-    tells = any(family in now.counters for family in ACTIVITY_COUNTERS) or any(
+    tells = any(family in now.counters for family in (*ACTIVITY_COUNTERS, STEPS)) or any(
         family in now.histograms for family in ACTIVITY_HISTOGRAMS
     )
     return idle or not tells

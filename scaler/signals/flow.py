@@ -7,12 +7,13 @@ window × pods.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import ceil, floor
 from operator import add, mul
 
 from scaler.signals import histogram
 from scaler.signals.observation import Buckets
+from scaler.signals.packed import PackedLatencies
 
 #: The flows of an increment, in the order of their numbers. All but arrivals are counter families of the same name.
 FLOWS = ("arrivals", "finished", "prompt_tokens", "generation_tokens", "preemptions")
@@ -147,4 +148,11 @@ class Flow:
             late = joined(together, begin, until)
             increments = spread(increments, late)
             counts = counts.counted(late.flows[ARRIVALS], begin, until)
-        return Flow(covering(tuple(increments), keep_seconds), counts)
+        return Flow(covering(tuple(map(_compact, increments)), keep_seconds), counts)
+
+
+def _compact(increment: Increment) -> Increment:
+    """The same in less memory: it will be kept for the length of the window."""
+    if isinstance(increment.latencies, PackedLatencies) or not increment.latencies:
+        return increment
+    return replace(increment, latencies=PackedLatencies(increment.latencies))

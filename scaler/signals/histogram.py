@@ -7,6 +7,7 @@ intervals, and the verdict on an objective (:meth:`scaler.signals.model.Latency.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from math import inf
 from operator import sub
 
@@ -32,6 +33,12 @@ def increase(before: Buckets | None, now: Buckets) -> Buckets | None:
     if min(cumulative, default=0.0) < 0:
         return now
     return Buckets(now.bounds, cumulative, max(0.0, now.sum - before.sum), now.count - before.count)
+
+
+@lru_cache(maxsize=4096)
+def shared_bounds(bounds: tuple[float, ...]) -> tuple[float, ...]:
+    """The same bounds as one object for all histograms that have them: engines have few layouts, and read often."""
+    return bounds
 
 
 def total(parts: Sequence[Buckets]) -> Buckets:

@@ -19,12 +19,14 @@ class History:
     """Everything the fold remembers: an immutable value, empty at the start, replaced at each fold.
 
     ``first_at`` and ``last_at`` are the times of the first and the newest observation, ``listed`` the newest one's
-    endpoints, ``tracked`` the endpoints read so far (those gone a while ago included), ``flow`` what they counted.
+    endpoints and ``list_lost`` whether there may have been others, ``tracked`` the endpoints read so far (those gone a
+    while ago included), ``flow`` what they counted.
     """
 
     first_at: float | None = None
     last_at: float | None = None
     listed: frozenset[str] = frozenset()
+    list_lost: bool = False
     tracked: Mapping[str, Tracked] = field(default_factory=dict)
     flow: Flow = field(default_factory=Flow)
 
@@ -60,7 +62,7 @@ class History:
             if before is None:
                 before = self._before_first_read(endpoint, sample, now_mono, now_unix, interval_seconds)
                 if before is None:
-                    missed = endpoint in self.listed
+                    missed = self._maybe_listed(endpoint)
                     tracked[endpoint] = first_sight(sample, observation.at, missed=missed)
                     continue
             elif sample.at <= before.sample.at:
@@ -80,7 +82,11 @@ class History:
                 if endpoint in listed or observation.at - known.boundary <= FORGET_SECONDS
             }
         first_at = observation.at if self.first_at is None else self.first_at
-        return History(first_at, observation.at, listed, tracked, flow), moved
+        return History(first_at, observation.at, listed, observation.lost is not None, tracked, flow), moved
+
+    def _maybe_listed(self, endpoint: str) -> bool:
+        """Whether the endpoint was there at the newest observation, or may have been."""
+        return self.list_lost or endpoint in self.listed
 
     def _before_first_read(
         self,
@@ -103,7 +109,7 @@ class History:
         young = -interval_seconds <= age <= FORGET_SECONDS and started >= self.first_at - interval_seconds
         if not young:
             return None
-        return newborn(sample, min(started, self.last_at) if endpoint in self.listed else self.last_at)
+        return newborn(sample, min(started, self.last_at) if self._maybe_listed(endpoint) else self.last_at)
 
 
 def _name(item: tuple[str, object]) -> str:

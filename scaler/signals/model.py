@@ -169,6 +169,8 @@ CATALOG: Mapping[str, SignalKind] = {
         "requests held or refused at the gateway for want of a replica", "requests", "sum", ("zero",)
     ),
     "wake_demand": SignalKind("unanswered calls of /wake", "requests", "sum", ("zero",)),
+    "busiest_running": SignalKind("sequences running in the busiest replica", "sequences", "max over replicas"),
+    "queueing_replicas": SignalKind("replicas that serve and have requests waiting", "replicas", "count"),
     "saturated_sequences": SignalKind(
         "running in a replica that also queued, at both of the last two reads: its cap",
         "sequences",
@@ -176,6 +178,9 @@ CATALOG: Mapping[str, SignalKind] = {
     ),
     "ready_replicas": SignalKind("replicas that report and serve", "replicas", "count", _DOWN),
     "stalled_replicas": SignalKind("replicas with work and no progress", "replicas", "count"),
+    "asked_replicas": SignalKind("replicas the target is asked to have", "replicas", "the target's own count"),
+    "pending_replicas": SignalKind("replicas started and not yet ready", "replicas", "count; unschedulable left out"),
+    "unschedulable_replicas": SignalKind("replicas that no node has room for: not loading", "replicas", "count"),
     "e2e_seconds": SignalKind("whole request, arrival to last token", "s", "per-pod bucket deltas, then sum"),
     "ttft_seconds": SignalKind("arrival to first token", "s", "per-pod bucket deltas, then sum"),
     "tpot_seconds": SignalKind("between two output tokens", "s", "per-pod bucket deltas, then sum"),
@@ -200,6 +205,9 @@ CATALOG: Mapping[str, SignalKind] = {
     "applied_batch": SignalKind("batch size the engine reports it runs with", "sequences", "min over replicas"),
 }
 
+#: The signals that are not the engines' own: they exist where there is no replica, and do not come or go with one.
+NOT_FROM_ENGINES = ("pending", "wake_demand", "asked_replicas", "pending_replicas", "unschedulable_replicas")
+
 _NO_SOURCE = Unknown("no source gives this signal")
 
 
@@ -215,9 +223,14 @@ class Signals:
     waiting: Signal[float] = _NO_SOURCE
     pending: Signal[float] = _NO_SOURCE
     wake_demand: Signal[float] = _NO_SOURCE
+    busiest_running: Signal[float] = _NO_SOURCE
+    queueing_replicas: Signal[float] = _NO_SOURCE
     saturated_sequences: Signal[float] = _NO_SOURCE
     ready_replicas: Signal[float] = _NO_SOURCE
     stalled_replicas: Signal[float] = _NO_SOURCE
+    asked_replicas: Signal[float] = _NO_SOURCE
+    pending_replicas: Signal[float] = _NO_SOURCE
+    unschedulable_replicas: Signal[float] = _NO_SOURCE
     e2e_seconds: Signal[Latency] = _NO_SOURCE
     ttft_seconds: Signal[Latency] = _NO_SOURCE
     tpot_seconds: Signal[Latency] = _NO_SOURCE

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from scaler.signals.model import Signal
+
 
 @dataclass(frozen=True, slots=True)
 class Buckets:
@@ -23,7 +25,7 @@ class EngineSample:
     ``at`` is the monotonic time of the read. ``gauges`` are combined inside the endpoint already (max over rank copies,
     then sum over data-parallel engines; ratios: max). Counters and histograms stay per series, keyed by the series'
     label text, because a reset shows only there. ``process_start_seconds`` is the engine's own start, Unix time.
-    ``seconds`` is how long the read took.
+    ``seconds`` is how long the read took. ``not_applicable`` says of families this engine does not have, why.
     """
 
     at: float
@@ -33,6 +35,12 @@ class EngineSample:
     histograms: Mapping[str, Mapping[str, Buckets]] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     seconds: float = 0.0
+    not_applicable: Mapping[str, str] = field(default_factory=dict)
+
+
+#: Gauge families that may be estimated, and the counter (seconds spent so, by all requests together) they are estimated
+#: from: seconds spent per second are, on average, how many were in that state (Little's law).
+SECONDS_SPENT: Mapping[str, str] = {"running": "running_seconds", "waiting": "waiting_seconds"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +58,8 @@ class Demand:
 
     ``pending`` and ``arrivals_per_second`` are None where nobody reports (``reason`` says why): with a gateway that
     promised to report, silence is unknown; with one that only calls on demand, silence is 0 and comes as 0.0.
+    ``in_flight``: the part of ``pending`` told by gateways that cannot tell a request that waits for a replica from one
+    that a replica is working on. ``warnings``: what a person should know about how gateways were read.
     """
 
     at: float
@@ -57,15 +67,72 @@ class Demand:
     wake_requested: bool
     arrivals_per_second: float | None = None
     reason: str = ""
+    in_flight: float = 0.0
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaCounts:
+    """How many replicas the workload's target has, as whoever keeps count of them said at ``at`` (monotonic seconds).
+
+    ``asked`` is the number asked for, ``ready`` those that serve. ``pending`` have been started and are not ready yet;
+    ``unschedulable`` have no node to run on, and are not among the pending: they are not loading. None: not told, and
+    ``reason`` says why, for a person.
+    """
+
+    at: float
+    ready: int | None = None
+    asked: int | None = None
+    pending: int | None = None
+    unschedulable: int | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Queried:
+    """What one query of the operator's own gave: the signal it stands for, and why it is not known ("" where it is)."""
+
+    signal: Signal[float]
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AlsoRead:
+    """How a page that is no engine's answered: a gateway's, a DCGM exporter's (``source`` says which). ``reason`` says
+    why it could not be read ("" where it could), ``seconds`` how long that took.
+    """
+
+    source: str
+    endpoint: str
+    reason: str = ""
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """Everything read for one workload in one tick. ``demand`` is None where no wake source is configured.
+    """Everything read for one workload in one tick. ``demand`` is None where no wake source is configured, ``replicas``
+    where nobody counts the target's replicas.
 
     ``endpoints`` has an entry for *every* endpoint the workload should have, read or not: a missing one must be seen.
+    Where they are looked up, two answers are not a list. ``absent``: there is certainly no replica, and why that is
+    certain (``endpoints`` is empty then). ``lost``: the list could not be had, and why; ``endpoints`` then has those
+    known before, and others may exist. Both None: the list is whole.
+
+    ``source`` is what the endpoints were read from, ``answered`` whether it said anything (an answer without any
+    endpoint is one: at zero replicas nothing else is to be expected), and ``interval_seconds`` how often that source
+    reads them itself, where this is more rarely than we ask. ``queried`` are signals that queries of the operator's
+    own give.
+    ``also_read`` says how the pages beside the engines' answered: what they said is in ``demand`` and the samples.
     """
 
     at: float
     endpoints: Mapping[str, EngineSample | ReadFailure]
     demand: Demand | None = None
+    absent: str | None = None
+    lost: str | None = None
+    replicas: ReplicaCounts | None = None
+    source: str = "scrape"
+    answered: bool = True
+    interval_seconds: float = 0.0
+    queried: Mapping[str, Queried] = field(default_factory=dict)
+    also_read: tuple[AlsoRead, ...] = ()

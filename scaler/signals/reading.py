@@ -1,4 +1,5 @@
-"""Turns one metrics body into one :class:`EngineSample`, by the engine's preset.
+"""Turns one endpoint's samples into one :class:`EngineSample`, by the engine's preset: the same rules for a metrics
+body and for what a Prometheus tells of it.
 
 What may not be trusted is left out, never guessed: a family that is absent here is *unknown* to the window fold, and
 unknown never lowers anything. So a NaN gauge takes its whole family with it (the sum of the others would look like less
@@ -11,15 +12,20 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from scaler.signals.exposition import Exposition, ExpositionError, Labels, Sample, parse
-from scaler.signals.observation import Buckets, EngineSample
-from scaler.signals.preset import PROCESS_START, Family, Preset, sample_names
+from scaler.signals import quantity
+from scaler.signals.exposition import Exposition, ExpositionError, Sample, parse
+from scaler.signals.family import Family, sample_names
+from scaler.signals.observation import SECONDS_SPENT, Buckets, EngineSample
+from scaler.signals.preset import PROCESS_START, Preset
+from scaler.signals.quantity import NotAQuantityError, present
 
 #: A sample with an explicit time stamp older than this describes the past (a gateway's memory of a pod that is gone).
 STALE_AFTER_SECONDS: Final = 45.0
 
-#: Ratios lie in 0..1, and a little over by rounding; beyond this the value is something else (a percentage).
-LARGEST_RATIO: Final = 1.5
+#: Families that are born with the first request at the latest. Once that is counted, one of them that is absent is not
+#: unborn but renamed, and must not be read as zero.
+_BORN_WITH_THE_FIRST_REQUEST: Final = ("running", "waiting", "finished", "prompt_tokens", "generation_tokens")
+_COUNTS_THE_FIRST_REQUEST: Final = ("finished", "generation_tokens")
 
 
 def read_engine(
@@ -27,11 +33,8 @@ def read_engine(
 ) -> EngineSample:
     """Apply ``preset`` to a whole ``/metrics`` body that was read at monotonic time ``at`` in ``seconds``.
 
-    ``model_name``: read only series of this served model (exact match); None reads all. ``now_unix`` is Unix seconds,
-    for judging explicit time stamps.
-
-    Inside the endpoint rank copies count once (the greatest), data-parallel engines are summed, and a ratio is the
-    greatest of its engines, with the mean beside it as ``<family>_mean``.
+    ``model_name``: read only series of this served model (exact match); None reads the preset's default model, or all.
+    ``now_unix`` is Unix seconds, for judging explicit time stamps.
 
     Raises :class:`ExpositionError` if the body is none, or has none of the engine's metrics.
     """
@@ -42,35 +45,76 @@ def read_engine(
     samples, old = _fresh(exposition.samples, now_unix - STALE_AFTER_SECONDS)
     if old:
         warnings.append(f"samples older than {STALE_AFTER_SECONDS:g} s left out: {old}")
+    return engine_sample(
+        samples,
+        exposition.spellings,
+        preset,
+        at,
+        model_name=model_name,
+        seconds=seconds,
+        warnings=warnings,
+    )
 
-    chosen, complaint = _of_model(samples, preset, model_name)
+
+def engine_sample(
+    samples: Mapping[str, Sequence[Sample]],
+    spellings: Mapping[str, str],
+    preset: Preset,
+    at: float,
+    *,
+    model_name: str | None,
+    seconds: float,
+    warnings: Iterable[str] = (),
+) -> EngineSample:
+    """Apply ``preset`` to one endpoint's samples of monotonic time ``at``, from wherever they came.
+
+    ``samples`` and ``spellings`` are keyed by normalised names, as in :class:`Exposition`; ``spellings`` has also the
+    names of which no sample is usable. ``warnings`` are what is to be said about them already.
+
+    Inside the endpoint rank copies count once (the greatest), data-parallel engines are summed, and a ratio is the
+    greatest of its engines, with the mean beside it as ``<family>_mean``.
+    """
+    told = list(warnings)
+    chosen, complaint = _of_model(samples, preset, model_name or preset.default_model)
     if complaint:
-        warnings.append(complaint)
+        told.append(complaint)
+    # Where nothing of the wanted model is on the page nothing of it is unborn either: the name may be wrong.
+    unborn = _unborn(preset, chosen) if chosen else frozenset[str]()
+    ranks = preset.rank_labels
     gauges: dict[str, float] = {}
     counters: dict[str, Mapping[str, float]] = {}
     histograms: dict[str, Mapping[str, Buckets]] = {}
     for key, family in preset.families.items():
-        name = next((name for name in family.names if _marker(name, family) in chosen), None)
-        if name is None:
-            if family.if_absent and exposition.samples.keys().isdisjoint(sample_names(family)):
-                warnings.append(family.if_absent)
+        name = present(family, chosen)
+        source = name or _present_derived(family, chosen)
+        if source is None:
+            if key in unborn:
+                _read_unborn(key, family, gauges, counters, histograms)
+            elif family.if_absent and spellings.keys().isdisjoint(sample_names(family)):
+                told.append(family.if_absent)
             continue
         try:
-            match family.kind:
-                case "gauge":
-                    gauges.update(_gauge(key, family, _per_engine(chosen[name], preset)))
-                case "info":
-                    if (value := _info(chosen[name], family, preset)) is not None:
-                        gauges[key] = value
-                case "counter":
-                    counters[key] = _per_engine(chosen[name], preset)
-                case "histogram":
-                    histograms[key], broken = _histogram(name, chosen, preset)
-                    if broken:
-                        spelled = exposition.spellings[f"{name}_bucket"].removesuffix("_bucket")
-                        warnings.append(f"{key}: malformed series of {spelled} left out: {broken}")
-        except _NotAQuantityError as error:
-            warnings.append(f"{key}: {exposition.spellings[name]} {error}; read as unknown")
+            if name is None:
+                assert family.derived is not None
+                if family.kind == "gauge":
+                    counters[SECONDS_SPENT[key]] = quantity.seconds_spent(source, family.derived, chosen, ranks)
+                    told.append(f"{key} is estimated from {spellings[source]}")
+                else:
+                    histograms[key] = quantity.mean(source, family.derived, chosen, ranks)
+            elif family.kind == "gauge":
+                gauges.update(quantity.gauge(key, name, family, chosen, ranks))
+            elif family.kind == "info":
+                if (value := quantity.info(name, family, chosen, preset.engine_label)) is not None:
+                    gauges[key] = value
+            elif family.kind == "counter":
+                counters[key] = quantity.counter(name, family, chosen, ranks)
+            else:
+                histograms[key], broken = quantity.histogram(name, family, chosen, ranks)
+                if broken:
+                    spelled = spellings[f"{name}_bucket"].removesuffix("_bucket")
+                    told.append(f"{key}: malformed series of {spelled} left out: {broken}")
+        except NotAQuantityError as error:
+            told.append(f"{key}: {spellings[source]} {error}; read as unknown")
 
     started = [sample.value for sample in samples.get(PROCESS_START, ()) if math.isfinite(sample.value)]
     return EngineSample(
@@ -79,21 +123,13 @@ def read_engine(
         gauges=gauges,
         counters=counters,
         histograms=histograms,
-        warnings=tuple(warnings),
+        warnings=tuple(told),
         seconds=seconds,
+        not_applicable=preset.not_applicable,
     )
 
 
-class _NotAQuantityError(Exception):
-    """A value that cannot be what its family measures; the text goes on from the metric's name."""
-
-
-_Samples = Mapping[str, tuple[Sample, ...]]
-
-
-def _marker(name: str, family: Family) -> str:
-    """The sample whose presence means that the family is exposed under ``name``."""
-    return f"{name}_bucket" if family.kind == "histogram" else name
+_Samples = Mapping[str, Sequence[Sample]]
 
 
 def _damage(exposition: Exposition) -> list[str]:
@@ -143,98 +179,36 @@ def _of_model(samples: _Samples, preset: Preset, model_name: str | None) -> tupl
     return {name: group for name, group in kept.items() if group}, ""
 
 
-def _per_engine(samples: Iterable[Sample], preset: Preset) -> dict[str, float]:
-    """Label text → value, rank copies counted once. Raises :class:`_NotAQuantityError` unless finite and ≥ 0."""
-    values: dict[str, float] = {}
-    for labels, value, _ in samples:
-        if not 0 <= value < math.inf:
-            raise _NotAQuantityError(f"is {value:g}")
-        series = _without_ranks(labels, preset.rank_labels)
-        values[series] = max(value, values.get(series, 0.0))
-    return values
+def _present_derived(family: Family, chosen: _Samples) -> str | None:
+    names = family.derived.names if family.derived else ()
+    return next((name for name in names if name in chosen), None)
 
 
-def _without_ranks(labels: Labels, rank_labels: frozenset[str]) -> str:
-    """The series' label text without the labels in which rank copies differ (and without ``le``)."""
-    if rank_labels.isdisjoint(labels.values):
-        return labels.series
-    kept = sorted(item for item in labels.values.items() if item[0] not in rank_labels and item[0] != "le")
-    escaped = ((name, value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")) for name, value in kept)
-    return ",".join(f'{name}="{value}"' for name, value in escaped)
-
-
-def _gauge(key: str, family: Family, per_engine: Mapping[str, float]) -> dict[str, float]:
-    values = [value * family.scale for value in per_engine.values()]
-    total, greatest = sum(values), max(values)
-    if family.combine == "sum":
-        if total == math.inf:
-            raise _NotAQuantityError("is too large to add up")
-        return {key: total}
-    if greatest > LARGEST_RATIO:
-        raise _NotAQuantityError(f"is {greatest:g}, which is no ratio (a percentage needs scale: 0.01 in the preset)")
-    return {key: greatest, f"{key}_mean": total / len(values)}
-
-
-def _info(samples: Iterable[Sample], family: Family, preset: Preset) -> float | None:
-    """The number that stands in labels: of each engine the greatest (an engine that changes its mind leaves its old
-    series behind), then the sum. None if no series has one.
-    """
-    engines: dict[str, float] = {}
-    for sample in samples:
-        products = (_product(sample.labels.values, names) for names in family.labels)
-        value = next((product for product in products if product is not None), None)
-        if value is not None:
-            engine = sample.labels.values.get(preset.engine_label or "", "")
-            engines[engine] = max(value, engines.get(engine, 0.0))
-    total = sum(engines.values())
-    return total if engines and total < math.inf else None
-
-
-def _product(values: Mapping[str, str], names: Sequence[str]) -> float | None:
-    """The product of labels that are counts; None if one is missing or none (vLLM writes "None")."""
-    texts = [values.get(name, "") for name in names]
-    return math.prod(map(float, texts)) if all(text.isascii() and text.isdigit() for text in texts) else None
-
-
-def _histogram(name: str, samples: _Samples, preset: Preset) -> tuple[dict[str, Buckets], int]:
-    """Label text → buckets of every whole series (of rank copies the one with most in it); how many are malformed."""
-    rows: dict[str, list[tuple[float, float]]] = {}
-    kept_labels: dict[str, Labels] = {}
-    for labels, value, _ in samples[f"{name}_bucket"]:
-        series = labels.series
-        if series not in rows:
-            rows[series], kept_labels[series] = [], labels
-        rows[series].append((labels.bound, value))
-    sums = {labels.series: value for labels, value, _ in samples.get(f"{name}_sum", ())}
-    counts = {labels.series: value for labels, value, _ in samples.get(f"{name}_count", ())}
-
-    whole: dict[str, Buckets] = {}
-    broken = 0
-    for series, row in rows.items():
-        buckets = _buckets(row, sums.get(series, math.nan), counts.get(series))
-        if buckets is None:
-            broken += 1
-            continue
-        key = _without_ranks(kept_labels[series], preset.rank_labels)
-        if key not in whole or whole[key].count < buckets.count:
-            whole[key] = buckets
-    return whole, broken
-
-
-def _buckets(rows: list[tuple[float, float]], total: float, count: float | None) -> Buckets | None:
-    """One series put together; None unless it is whole: distinct bounds up to +Inf, counts that never fall, a sum."""
-    rows = sorted(rows)
-    bounds, cumulative = zip(*rows, strict=True)
-    count = cumulative[-1] if count is None else count
-    whole = (
-        not any(map(math.isnan, bounds))
-        and bounds[-1] == math.inf
-        and len(set(bounds)) == len(bounds)
-        and all(map(math.isfinite, (*cumulative, total, count)))
-        and cumulative[0] >= 0
-        and list(cumulative) == sorted(cumulative)
+def _unborn(preset: Preset, chosen: _Samples) -> frozenset[str]:
+    """The families whose absence means that nothing of theirs has happened yet."""
+    counted = any(key in preset.families and present(preset.families[key], chosen) for key in _COUNTS_THE_FIRST_REQUEST)
+    return frozenset(
+        key
+        for key, family in preset.families.items()
+        if family.born_at_first_increment and not (counted and key in _BORN_WITH_THE_FIRST_REQUEST)
     )
-    return Buckets(bounds, cumulative, total, count) if whole else None
+
+
+def _read_unborn(
+    key: str,
+    family: Family,
+    gauges: dict[str, float],
+    counters: dict[str, Mapping[str, float]],
+    histograms: dict[str, Mapping[str, Buckets]],
+) -> None:
+    """Reported, and nothing counted yet."""
+    match family.kind:
+        case "gauge":
+            gauges[key] = 0.0
+        case "counter":
+            counters[key] = {}
+        case "histogram":
+            histograms[key] = {}
 
 
 def _wrong_engine(exposition: Exposition, preset: Preset) -> str:

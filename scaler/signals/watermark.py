@@ -6,6 +6,7 @@ counters as before. The watermark is what must be stored to tell.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 
 from scaler.signals.endpoint import ACTIVITY_COUNTERS, ACTIVITY_HISTOGRAMS
@@ -19,10 +20,11 @@ _COUNTERS = (*ACTIVITY_COUNTERS, "arrivals", "admission_rejections")
 def activity_watermark(history: History) -> dict[str, list[object]]:
     """Per endpoint, of its last good sample: process start (Unix time) and the sum of each activity counter.
 
-    Plain JSON values; None for what the engine does not report.
+    Plain JSON values; None for what the engine does not report. Endpoints go by :func:`_storable`: this is written
+    down.
     """
     read = {endpoint: history.tracked[endpoint].sample for endpoint in sorted(history.listed & history.tracked.keys())}
-    return {endpoint: _mark(sample) for endpoint, sample in read.items()}
+    return {_storable(endpoint): _mark(sample) for endpoint, sample in read.items()}
 
 
 def unchanged_since(watermark: Mapping[str, Sequence[object]], history: History) -> bool | None:
@@ -33,12 +35,19 @@ def unchanged_since(watermark: Mapping[str, Sequence[object]], history: History)
     """
     if history.last_at is None:
         return None
-    if not watermark or watermark.keys() != history.listed:
+    if not watermark or watermark.keys() != set(map(_storable, history.listed)):
         return False
     now = activity_watermark(history)
     if any(then[:1] == [None] or list(then) != now.get(endpoint, list(then)) for endpoint, then in watermark.items()):
         return False
     return True if len(now) == len(watermark) else None
+
+
+def _storable(endpoint: str) -> str:
+    """The endpoint's name; of a URL that may hold a secret (a password, a query) only a digest."""
+    if not any(sign in endpoint for sign in "@?#"):
+        return endpoint
+    return hashlib.blake2s(endpoint.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
 def _mark(sample: EngineSample) -> list[object]:

@@ -8,21 +8,57 @@ endpoint's silence becomes known, stale or unknown is in :mod:`scaler.signals.co
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from scaler.policy.model import Policy
 from scaler.signals.coverage import Coverage, count, cover, gauge
 from scaler.signals.flow import ARRIVALS, FINISHED, GENERATION_TOKENS, PREEMPTIONS, PROMPT_TOKENS, RECENT_SECONDS
 from scaler.signals.history import History
 from scaler.signals.horizon import look_back
-from scaler.signals.model import Known, NotApplicable, Signal, Signals, Stale, Unknown, is_zero
+from scaler.signals.model import (
+    CATALOG,
+    NOT_FROM_ENGINES,
+    Known,
+    NotApplicable,
+    Signal,
+    Signals,
+    Stale,
+    Unknown,
+    is_zero,
+)
 from scaler.signals.observation import EngineSample, Observation
+from scaler.signals.replica_counts import some_asked_for, with_replica_counts
 from scaler.signals.watermark import activity_watermark, unchanged_since
 
 __all__ = ["History", "activity_watermark", "fold", "unchanged_since"]
 
 _NO_WAKE_SOURCE = NotApplicable("no wake source is configured")
 _EMPTY_MEANS_ZERO = NotApplicable("empty means zero")
+
+#: The signals that are made of one family alone: they do not exist where the engine lacks it, whoever else reports it
+#: (a full card of an engine that preallocates is no memory pressure).
+_SIGNALS_OF: Mapping[str, tuple[str, ...]] = {
+    "arrivals": ("arrivals_per_second", "arrivals_recent_per_second", "arrivals_last_per_second"),
+    "finished": ("finished_per_second",),
+    "running": ("running",),
+    "waiting": ("waiting",),
+    "ttft": ("ttft_seconds",),
+    "tpot": ("tpot_seconds",),
+    "e2e": ("e2e_seconds",),
+    "queue": ("queue_seconds",),
+    "prefill": ("prefill_seconds",),
+    "decode": ("decode_seconds",),
+    "prompt_length": ("prompt_tokens_mean",),
+    "generation_length": ("generation_tokens_mean",),
+    "prompt_tokens": ("prompt_tokens_per_second",),
+    "generation_tokens": ("generation_tokens_per_second",),
+    "kv_use": ("kv_use_ratio", "kv_use_mean_ratio"),
+    "kv_capacity_tokens": ("kv_capacity_tokens",),
+    "preemptions": ("preemptions_recent",),
+    "gpu_memory_free": ("gpu_memory_free_ratio",),
+}
 
 
 def fold(
@@ -41,6 +77,14 @@ def fold(
     endpoint's first sample only is what the next is counted from. An observation that is already in ``history`` may be
     given again, to judge it at a later time. Never raises for anything an engine can report.
     """
+    interval_seconds = max(interval_seconds, observation.interval_seconds)
+    counted = with_replica_counts(
+        Signals(),
+        observation.replicas,
+        now_mono,
+        interval_seconds=interval_seconds,
+        hold_seconds=policy.hold_seconds,
+    )
     history, moved = history.taken(
         observation,
         now_mono,
@@ -57,19 +101,25 @@ def fold(
         stalled_after_seconds=policy.stalled_after_seconds,
     )
     nobody_read = not any(isinstance(read, EngineSample) for read in observation.endpoints.values())
-    if policy.scrape.empty_means == "zero" and nobody_read and observation.endpoints:
+    if observation.absent is not None:
+        signals = _no_replica(observation.at, observation.absent, some_asked_for(counted))
+    elif policy.scrape.empty_means == "zero" and nobody_read and observation.endpoints:
         signals = _all_zero(observation.at)
     else:
         signals = _measured(history, coverage, policy.window_seconds)
     counts = history.flow.counts
     warnings = {text for tracked in (*coverage.fresh, *coverage.held) for text in tracked.sample.warnings}
+    warnings.update(observation.demand.warnings if observation.demand else ())
     signals = replace(
         signals,
+        asked_replicas=counted.asked_replicas,
+        pending_replicas=counted.pending_replicas,
+        unschedulable_replicas=counted.unschedulable_replicas,
         arrivals_dispersion=counts.dispersion if counts else None,
         counters_moved=moved,
         warnings=tuple(sorted(warnings)),
     )
-    return history, _with_demand(signals, observation)
+    return history, _with_queried(_with_demand(signals, observation), observation)
 
 
 def _measured(history: History, coverage: Coverage, window_seconds: float) -> Signals:
@@ -77,14 +127,21 @@ def _measured(history: History, coverage: Coverage, window_seconds: float) -> Si
     recent = look_back(history, coverage, RECENT_SECONDS)
     arrivals, finished = window.rate(ARRIVALS), window.rate(FINISHED)
     running = gauge(coverage, "running", "sum", without_stalled=True)
-    quiet = is_zero(arrivals) and is_zero(finished) and is_zero(running)
-    return Signals(
+    quiet = all(
+        coverage.not_applicable(family) or is_zero(signal)
+        for family, signal in (("arrivals", arrivals), ("finished", finished), ("running", running))
+    )
+    signals = Signals(
         arrivals_per_second=arrivals,
         arrivals_recent_per_second=recent.rate(ARRIVALS),
         arrivals_last_per_second=recent.last_rate(ARRIVALS),
         finished_per_second=finished,
         running=running,
         waiting=gauge(coverage, "waiting", "sum", without_stalled=True),
+        busiest_running=gauge(coverage, "running", "max", without_stalled=True),
+        queueing_replicas=count(
+            coverage, lambda tracked: not coverage.stalled(tracked) and tracked.sample.gauges.get("waiting", 0.0) > 0
+        ),
         saturated_sequences=_saturated(coverage),
         ready_replicas=count(coverage, lambda tracked: not coverage.stalled(tracked)),
         stalled_replicas=count(coverage, coverage.stalled),
@@ -107,6 +164,13 @@ def _measured(history: History, coverage: Coverage, window_seconds: float) -> Si
         gpu_memory_free_ratio=_ratio(gauge(coverage, "gpu_memory_free", "min")),
         applied_batch=gauge(coverage, "applied_batch", "min"),
     )
+    lacking: dict[str, Any] = {
+        name: absent
+        for family, names in _SIGNALS_OF.items()
+        if (absent := coverage.not_applicable(family)) is not None
+        for name in names
+    }
+    return replace(signals, **lacking) if lacking else signals
 
 
 def _saturated(coverage: Coverage) -> Signal[float]:
@@ -136,6 +200,17 @@ def _ratio(signal: Signal[float]) -> Signal[float]:
             return signal
 
 
+def _no_replica(at: float, reason: str, asked: float | None) -> Signals:
+    """There is no replica to read. What an engine would measure does not exist then, unless ``asked`` (replicas asked
+    for, None: none, or not known) says that there should be some: replicas that stopped being ready under load look
+    just like this, and their load is unknown.
+    """
+    missing = NotApplicable(reason) if asked is None else Unknown(f"of {asked:g} replicas asked for none is ready")
+    nothing: dict[str, Any] = {name: missing for name in CATALOG if name not in NOT_FROM_ENGINES}
+    zero = Known(0.0, at)
+    return replace(Signals(**nothing), ready_replicas=zero, stalled_replicas=zero)
+
+
 def _all_zero(at: float) -> Signals:
     """What the operator declared silence to mean (``scrape.empty_means: zero``): no load, and nothing to be slow."""
     zero, nothing = Known(0.0, at), _EMPTY_MEANS_ZERO
@@ -146,6 +221,8 @@ def _all_zero(at: float) -> Signals:
         finished_per_second=zero,
         running=zero,
         waiting=zero,
+        busiest_running=zero,
+        queueing_replicas=zero,
         saturated_sequences=nothing,
         ready_replicas=zero,
         stalled_replicas=zero,
@@ -180,7 +257,7 @@ def _with_demand(signals: Signals, observation: Observation) -> Signals:
     pending: Signal[float] = (
         Unknown(demand.reason or "no gateway reports its pending requests")
         if demand.pending is None
-        else Known(demand.pending, demand.at)
+        else Known(max(0.0, demand.pending - _served(signals, demand.in_flight)), demand.at)
     )
     recent, last = signals.arrivals_recent_per_second, signals.arrivals_last_per_second
     if demand.arrivals_per_second is not None:
@@ -194,3 +271,24 @@ def _with_demand(signals: Signals, observation: Observation) -> Signals:
         arrivals_recent_per_second=recent,
         arrivals_last_per_second=last,
     )
+
+
+def _served(signals: Signals, in_flight: float) -> float:
+    """How many of the requests in flight at gateways the replicas have already: those must not be counted twice."""
+    inside = [signal.value for signal in (signals.running, signals.waiting) if isinstance(signal, Known | Stale)]
+    return min(in_flight, sum(inside))
+
+
+def _with_queried(signals: Signals, observation: Observation) -> Signals:
+    """``signals`` with those that queries of the operator's own give in their place. A flow that is asked for is the
+    recent one, too, where no engine tells that.
+    """
+    if not observation.queried:
+        return signals
+    told: dict[str, Any] = {name: queried.signal for name, queried in observation.queried.items()}
+    arrivals = told.get("arrivals_per_second")
+    if isinstance(arrivals, Known | Stale):
+        for name in ("arrivals_recent_per_second", "arrivals_last_per_second"):
+            if not isinstance(getattr(signals, name), Known | Stale):
+                told[name] = arrivals
+    return replace(signals, **told)

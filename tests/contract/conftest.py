@@ -26,7 +26,7 @@ from scaler.policy.errors import PolicyError
 from scaler.policy.model import Policy
 from scaler.serve.externalscaler_pb2 import GetMetricsRequest, MetricValue, ScaledObjectRef
 from scaler.serve.externalscaler_pb2_grpc import ExternalScalerStub
-from scaler.serve.keda import GrpcServer, start_grpc
+from scaler.serve.grpc_server import GrpcServer, start_grpc
 from scaler.serve.rpc_statistics import RpcStatistics
 from scaler.serve.snapshot import Snapshot
 from scaler.signals.model import Signals
@@ -80,6 +80,8 @@ class FakeWorkloads:
     #: Names whose first tick never comes; their calls wait on ``first_tick_seconds``.
     first_tick_seconds: float = 0.0
     loop_dead: bool = False
+    #: Names of the workloads that streams asked for, each time they did.
+    asked_for: list[str] = field(default_factory=list)
 
     def validate(self, name: str, metadata: Mapping[str, str]) -> None:
         floor = metadata.get("floor", "0")
@@ -91,6 +93,9 @@ class FakeWorkloads:
         if name in self.conflicting:
             raise PolicyError([f"{name}: two triggers with differing metadata; one ScaledObject takes one trigger"])
         return self.known.setdefault(name, FakeWorkload(name, metadata))
+
+    def asked(self, workload: FakeWorkload) -> None:
+        self.asked_for.append(workload.name)
 
     async def first_snapshot(self, workload: FakeWorkload) -> Snapshot | None:
         if workload.snapshot is None:

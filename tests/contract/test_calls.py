@@ -11,7 +11,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from scaler.serve.externalscaler_pb2 import GetMetricsRequest, ScaledObjectRef
-from scaler.serve.keda import GrpcServer
+from scaler.serve.grpc_server import GrpcServer
 from tests.contract.conftest import FakeWorkloads, Keda, decided, ref, refusal
 
 

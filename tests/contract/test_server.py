@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import struct
+import time
+from collections import Counter
 
 import grpc
 import pytest
@@ -11,7 +13,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from prometheus_client import CollectorRegistry
 
-from scaler.serve.keda import GrpcServer, start_grpc
+from scaler.serve.externalscaler_pb2_grpc import ExternalScalerStub
+from scaler.serve.grpc_server import GrpcServer, start_grpc
 from scaler.serve.rpc_statistics import RpcStatistics
 from tests.contract.conftest import FakeWorkloads, Keda, decided, ref, refusal
 
@@ -124,3 +127,18 @@ async def test_an_unknown_method_is_unimplemented_and_no_metric_label(keda: Keda
 async def test_a_second_server_on_the_port_fails_to_start(workloads: FakeWorkloads, server: GrpcServer) -> None:
     with pytest.raises(RuntimeError, match=str(server.port)):
         await start_grpc(workloads, f"127.0.0.1:{server.port}", RpcStatistics(CollectorRegistry()))
+
+
+async def test_a_burst_of_calls_is_answered_whole(workloads: FakeWorkloads, server: GrpcServer) -> None:
+    """All ScaledObjects of a large cluster call while the loop is busy; gRPC's default cancels every other call."""
+    await workloads.tick("prod/llm", decided())
+
+    def burst() -> Counter[str]:
+        with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+            calls = [ExternalScalerStub(channel).IsActive.future(ref()) for _ in range(3000)]
+            return Counter("OK" if call.exception() is None else call.code().name for call in calls)
+
+    answers = asyncio.create_task(asyncio.to_thread(burst))
+    await asyncio.sleep(0.05)
+    time.sleep(2.0)  # noqa: ASYNC251  the loop is to be blocked
+    assert await answers == {"OK": 3000}

@@ -8,7 +8,7 @@ import grpc
 import pytest
 from prometheus_client import CollectorRegistry
 
-from scaler.serve.keda import GrpcServer
+from scaler.serve.grpc_server import GrpcServer
 from tests.contract.conftest import PATIENCE, FakeWorkloads, Keda, decided, ref, refusal
 
 

@@ -69,7 +69,7 @@ class TestNames:
         self, workloads: FakeWorkloads, keda: Keda
     ) -> None:
         await workloads.tick("prod/llm", decided())
-        code, _ = await refusal(keda.value("n" * 500_000))
+        code, _ = await refusal(keda.value("n" * 100_000))
         assert code is grpc.StatusCode.INVALID_ARGUMENT
 
     def test_the_advertised_name_is_safe_for_kubernetes_and_always_the_same(self) -> None:

@@ -159,3 +159,27 @@ def test_the_death_spiral_does_not_start(cap: int) -> None:
             tpot=latency(0.0079 - 0.0001 * minute),
         )
         timeline.at(f"{minute}m", **spiral).expect(batch=cap, cause=Cause.QUEUEING)
+
+
+def test_a_breach_that_load_explains_is_never_called_low() -> None:
+    timeline = settled().at("6m5s", **serving(ttft=latency(3), queue=latency(2), waiting=3))
+    timeline.expect(cause=Cause.QUEUEING, state=LoadState.HIGH)
+
+
+def test_prompts_that_crowd_out_answers_while_requests_queue_never_shrink_the_batch() -> None:
+    catching_up = serving(
+        running=128,
+        waiting=900,
+        ttft=latency(8),
+        queue=latency(7),
+        tpot=latency(0.12, p50=0.03),
+        prompt_tokens_per_second=20_000,
+        generation_tokens_per_second=300,
+    )
+    timeline = settled().at("6m5s", **catching_up).expect(cause=Cause.QUEUEING, batch=64).at("20m").expect(batch=64)
+    assert timeline.decision is not None
+
+
+def test_empty_replicas_beside_a_full_one_do_not_deepen_a_shrink() -> None:
+    one_full = serving(running=60, busiest_running=60, ready=12, kv=0.97)
+    settled().at("6m5s", **one_full).expect(cause=Cause.MEMORY, batch=30)

@@ -92,3 +92,9 @@ def test_a_known_rise_answers_even_after_the_hold_is_over() -> None:
     timeline = Timeline(POLICY).at("0s", **busy()).at("5s", **busy() | gone()).at("5m").expect(available=False)
     risen = busy() | gone() | {"recent": Known(100.0, timeline.mono + 305)}
     timeline.at("5m5s", **risen).expect(available=True, replicas=15)
+
+
+def test_a_workload_never_read_claims_nothing_and_says_why() -> None:
+    timeline = Timeline(POLICY).at("0s", **gone(), pending=0, wake_demand=0).at("10m").expect(available=False)
+    timeline.because(Code.NEVER_READ)
+    assert timeline.memory.targets is None

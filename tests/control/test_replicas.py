@@ -91,3 +91,20 @@ def test_a_busy_gpu_is_not_low_unless_its_sms_idle() -> None:
 def test_a_busy_gpu_with_a_growing_queue_is_high() -> None:
     timeline = Timeline(POLICY).at("0s", **load(3, waiting=1), gpu_busy=0.9).expect(state=LoadState.NORMAL)
     timeline.at("5s", **load(3, waiting=2), gpu_busy=0.9).expect(state=LoadState.HIGH)
+
+
+def test_the_reason_is_the_queue_where_the_queue_asks_for_the_last_replica() -> None:
+    Timeline(POLICY).at("0s", **load(9, waiting=0)).expect(replicas=1).because(Code.ARRIVALS)
+    Timeline(POLICY).at("0s", **load(9, waiting=120)).expect(replicas=2).because(Code.BACKLOG)
+
+
+def test_at_one_replica_nothing_is_held_back() -> None:
+    timeline = Timeline(Policy(replicas=ReplicaRange(max=4))).at("0s", **load(0, running=0)).at("20m")
+    assert {held.target.value for held in timeline.decision.suppressed} <= {"active"}  # type: ignore[union-attr]
+
+
+def test_a_queue_inside_one_engine_takes_up_that_engine_and_no_more() -> None:
+    # 12,000 requests wait in the one replica that was there before the jump: new replicas can't take them from it
+    stuck = load(100, waiting=12_000, queueing_replicas=1, ready=1)
+    Timeline(POLICY).at("0s", **stuck).expect(replicas=11)
+    Timeline(POLICY).at("0s", **load(100, ready=1), pending=1200).expect(replicas=12)  # the gateway's anyone can take

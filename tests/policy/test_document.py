@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scaler.policy.document import read
+from scaler.policy.document import read, read_all
 
 
 @pytest.mark.parametrize(
@@ -77,3 +77,33 @@ def test_aliases_do_not_grow_without_bound() -> None:
     assert "values" in read("\n".join(lines)).problems[0].text
     merges = ["a0: &a0 {x: 1}"] + [f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 10)}]}}" for n in range(1, 12)]
     assert "values" in read("\n".join(merges)).problems[0].text
+
+
+class TestSeveralDocuments:
+    TEXT = "# head\na: 1\n---\nb:\n  - x: 'q'\n---\n---\nc: {d: 2}\n"
+
+    def test_have_the_files_lines(self) -> None:
+        documents = read_all(self.TEXT)
+        assert [document.value for document in documents] == [{"a": 1}, {"b": [{"x": "q"}]}, None, {"c": {"d": 2}}]
+        assert documents[1].line(("b", 0, "x")) == 5
+        assert documents[1].line(("nowhere",)) == 4
+
+    def test_after_a_mistake_nothing_more_is_read(self) -> None:
+        first, wrong = read_all("a: 1\n---\nb: [\n---\nc: 1\n")
+        assert first.value == {"a": 1}
+        assert (wrong.value, wrong.problems[0].line) == (None, 4)
+
+    def test_limits_hold_for_each(self) -> None:
+        assert not read_all("[1, 2, 3]\n---\n[4, 5, 6]\n", values_limit=5)[1].problems
+        assert read_all("[1, 2, 3]\n", values_limit=2)[0].problems
+
+
+def test_every_value_has_its_place_in_the_text() -> None:
+    text = "a: 'q' # c\nb:\n  - {c: 1}\n  - |\n    t\n'k': plain\n"
+    spans = read(text).spans
+    written = {path: (text[at.key_start : at.key_end], text[at.start : at.end], at.style) for path, at in spans.items()}
+    assert written[("a",)] == ("a", "'q'", "quoted")
+    assert written[("b", 0)] == ("", "{c: 1}", "flow")
+    assert written[("b", 0, "c")] == ("c", "1", "plain")
+    assert written[("b", 1)] == ("", "|\n    t\n", "block")
+    assert written[("k",)] == ("'k'", "plain", "plain")

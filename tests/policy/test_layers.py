@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from scaler.policy.errors import PolicyError
 from scaler.policy.keys import KEYS
-from scaler.policy.layers import PolicyFile
+from scaler.policy.layers import SECTIONS, PolicyFile
 from scaler.policy.model import Policy
 
 
@@ -164,7 +164,7 @@ def test_clock_times_need_no_quotes(path: Path) -> None:
             "3: workloads.a/b.policy: 5 is no declared policy; declare it under policies: (none is)",
         ),
         ("defaults:\n  engine: a\n  engine: b\n", "3: defaults.engine: stands here twice (first on line 2); keep one"),
-        ("- a\n", '1: ["a"] is not a policy file; write a mapping with defaults, policies, workloads'),
+        ("- a\n", f'1: ["a"] is not a policy file; write a mapping with {", ".join(SECTIONS)}'),
         ("defaults: 5\n", "1: defaults: 5 is not allowed; write a mapping"),
         ("workloads:\n  a/b: []\n", "2: workloads.a/b: [] is not allowed; write a mapping of policy keys"),
         ("defaults:\n  idle: 5\n", "2: defaults.idle: 5 is not allowed; write a mapping with the keys timeout_seconds"),

@@ -11,10 +11,52 @@ from pathlib import Path
 
 import pytest
 
-from tests.real import vllm_cpu
+from tests.real import chromium, prometheus_server, redis_server, vllm_cpu
 
 #: Small enough that a handful of streams fills the batch and a queue forms.
 MAX_NUM_SEQS = 8
+
+
+@pytest.fixture(scope="session")
+def prometheus() -> str:
+    """The Prometheus program; start servers of your own with ``prometheus_server.serve``."""
+    try:
+        return prometheus_server.binary()
+    except prometheus_server.Unavailable as reason:
+        if os.environ.get("LOADTIDE_REQUIRE_REAL") == "1":
+            pytest.fail(f"LOADTIDE_REQUIRE_REAL=1, but: {reason}", pytrace=False)
+        pytest.skip(str(reason))
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[chromium.Browser]:
+    """One window for the whole run: a browser takes long to start."""
+    try:
+        with chromium.running() as window:
+            yield window
+    except chromium.Unavailable as reason:
+        if os.environ.get("LOADTIDE_REQUIRE_REAL") == "1":
+            pytest.fail(f"LOADTIDE_REQUIRE_REAL=1, but: {reason}", pytrace=False)
+        pytest.skip(str(reason))
+
+
+@pytest.fixture(scope="session")
+def redis_of_the_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[redis_server.RedisServer]:
+    """One Redis for the whole run: one that has just started makes scalers wait, which few tests are about."""
+    try:
+        with redis_server.running(tmp_path_factory.mktemp("redis")) as server:
+            yield server
+    except redis_server.Unavailable as reason:
+        if os.environ.get("LOADTIDE_REQUIRE_REAL") == "1":
+            pytest.fail(f"LOADTIDE_REQUIRE_REAL=1, but: {reason}", pytrace=False)
+        pytest.skip(str(reason))
+
+
+@pytest.fixture
+def redis(redis_of_the_run: redis_server.RedisServer) -> redis_server.RedisServer:
+    """An empty Redis. A test may end it, and starts it again."""
+    redis_of_the_run.flush()
+    return redis_of_the_run
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from scaler.control.model import Admission, Code, LoadState, Reason, Suppressed, Target, Targets
-from scaler.serve.explain import NO_SOURCE, explain
+from scaler.serve.explain import NOT_REPORTED, explain
 from scaler.serve.render import workload_detail
 from scaler.serve.snapshot import SourceHealth
 from scaler.signals.model import Signals, Unknown
@@ -48,7 +48,9 @@ def test_what_nothing_measures_is_named_once() -> None:
     text = explained()
     assert text.count("no source gives") == 1
     assert "no source gives arrivals_recent_per_second" in text
-    assert Signals().running == Unknown(NO_SOURCE)
+    running = Signals().running
+    assert isinstance(running, Unknown)
+    assert running.reason.startswith(NOT_REPORTED)
 
 
 def test_it_ends_with_what_to_do_next() -> None:

@@ -27,6 +27,7 @@ def test_a_signal_is_told_by_its_status() -> None:
         "signal": "arrivals_per_second",
         "meaning": "requests arriving, over the window",
         "unit": "req/s",
+        "required_for": ["replicas down", "zero"],
         "status": "known",
         "value": 3.0,
         "latency": None,
@@ -83,6 +84,7 @@ def test_objectives_stand_beside_their_p95() -> None:
         "critical_seconds": 5.0,
         "verdict": "breached",
         "critical_verdict": "met",
+        "status": "known",
         "p95": {"low": 2.5, "high": 5.0, "estimate": 3.75},
     }
     assert (tpot["objective"], tpot["critical_seconds"], tpot["critical_verdict"]) == ("tpot", None, None)

@@ -23,8 +23,11 @@ from scaler.control.model import (
 )
 from scaler.policy.layers import Resolved
 from scaler.policy.model import Objectives, Policy, Push, ReplicaRange, Scrape
+from scaler.serve.demand_body import DemandReport
 from scaler.serve.inbox import DemandInbox
+from scaler.serve.ownership import put
 from scaler.serve.snapshot import Adjustment, Snapshot, SourceHealth
+from scaler.serve.timeline import Timeline
 from scaler.signals.model import Interval, Known, Latency, NotApplicable, Signals, Stale, Unknown
 
 START = datetime(2025, 3, 3, 9, 0, tzinfo=UTC)
@@ -113,9 +116,11 @@ class FakeWorkload:
     resolved: Resolved
     inbox: DemandInbox
     snapshot: Snapshot | None = None
+    owner: str | None = None
     version: int = 0
     adjustments: deque[Adjustment] = field(default_factory=deque)
     decisions_total: dict[tuple[str, str, str], int] = field(default_factory=dict)
+    timeline: Timeline = field(default_factory=Timeline)
 
 
 class FakeWorkloads:
@@ -123,9 +128,11 @@ class FakeWorkloads:
 
     def __init__(self) -> None:
         self.ready = True
+        self.tick_seconds = 5.0
         self.seconds = 101.0
         self.current = True
         self.evaluated: list[str] = []
+        self.asked_for: list[str] = []
         self._workloads: dict[str, FakeWorkload] = {}
         self._changed = asyncio.Condition()
 
@@ -149,6 +156,13 @@ class FakeWorkloads:
 
     def get(self, name: str) -> FakeWorkload | None:
         return self._workloads.get(name)
+
+    def asked(self, workload: FakeWorkload) -> None:
+        self.asked_for.append(workload.name)
+
+    async def tell(self, workload: FakeWorkload, report: DemandReport | None) -> None:
+        put(workload, report)
+        self.evaluated.append(workload.name)
 
     async def wait_change(self, workload: FakeWorkload, version: int, timeout: float) -> None:
         async with self._changed:

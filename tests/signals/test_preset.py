@@ -12,10 +12,20 @@ from hypothesis import strategies as st
 
 from scaler.signals.exposition import ExpositionError
 from scaler.signals.observation import Buckets, EngineSample
-from scaler.signals.preset import FAMILIES, Preset, PresetError, known_engines, load_preset, read_preset
+from scaler.signals.preset import (
+    FAMILIES,
+    OPTIONAL,
+    Preset,
+    PresetError,
+    known_engines,
+    load_preset,
+    read_preset,
+    register_presets,
+)
 from scaler.signals.reading import STALE_AFTER_SECONDS, read_engine
 
 BODIES = Path(__file__).parent / "bodies"
+ENGINES = Path(__file__).parents[2] / "scaler" / "signals" / "engines"
 NOW_UNIX = 1_700_000_000.0
 
 
@@ -298,6 +308,7 @@ def test_a_real_idle_vllm_has_every_family_of_its_preset() -> None:
     sample = read((BODIES / "vllm-0.32-idle.txt").read_text())
     read_families = {*sample.gauges, *sample.counters, *sample.histograms} - {"kv_use_mean"}
     assert read_families == set(load_preset("vllm").families)
+    assert sample.not_applicable == load_preset("vllm").not_applicable
     assert (sample.gauges["running"], sample.gauges["waiting"]) == (0.0, 0.0)
     assert not sample.warnings
 
@@ -333,7 +344,9 @@ def test_whatever_the_engine_says_no_gauge_is_nan_infinite_or_negative(
 @pytest.mark.parametrize("engine", known_engines())
 def test_every_shipped_preset_loads_and_declares_every_family_once(engine: str) -> None:
     preset = load_preset(engine)
-    assert preset.families.keys() | preset.not_applicable == set(FAMILIES)
+    assert set(FAMILIES) - OPTIONAL <= preset.families.keys() | preset.not_applicable.keys()
+    assert preset.not_applicable.keys() <= {*FAMILIES, "gpu_memory_free"}
+    assert all(reason.startswith(f"engine {engine}: ") for reason in preset.not_applicable.values())
     assert not any(name.endswith("_created") or ":" in name for name in preset.wanted)
 
 
@@ -351,7 +364,7 @@ def test_an_unknown_engine_lists_the_known_ones(name: str) -> None:
 
 def changed_preset(change: object = None, **top: object) -> Preset:
     """vLLM's preset with something changed in its families, or at its top."""
-    text = (Path(__file__).parents[2] / "scaler" / "signals" / "engines" / "vllm.yaml").read_text()
+    text = (ENGINES / "vllm.yaml").read_text()
     document = yaml.safe_load(text) | top
     if callable(change):
         change(document["families"])
@@ -371,9 +384,18 @@ def test_an_engine_without_a_model_label_reads_everything_and_says_so() -> None:
         ("waiting", {"kind": "gauge", "names": ["vllm:lora_requests_info"]}, "means nothing"),
         ("kv_capacity_tokens", {"kind": "info", "names": ["vllm:cache_config_info"]}, "labels is for kind: info"),
         ("ttft", {"kind": "histogram", "names": ["x"], "combine": "max"}, "combine: max"),
-        ("ttft", {"kind": "histogram", "names": ["x"], "scale": 0.001}, "scale is for gauges"),
+        ("finished", {"kind": "counter", "names": ["x"], "scale": 0.001}, "scale is for gauges and histograms"),
+        ("running", {"kind": "gauge", "names": ["x"], "times": {"a": ["b"]}}, "times is for a gauge with where"),
+        ("ttft", {"kind": "histogram", "names": ["x"], "plus": ["y"]}, "plus is for gauges and counters"),
+        ("kv_use", {"kind": "gauge", "names": ["x"], "plus": ["y"], "combine": "max"}, "combine: max"),
+        (
+            "ttft",
+            {"kind": "histogram", "names": [], "mean": {"names": ["x"]}},
+            "mean is for histograms, and needs count",
+        ),
+        ("finished", {"kind": "counter", "names": ["x"], "estimate": {"names": ["y"]}}, "estimate is for gauges"),
         ("ttft", {"kind": "gauge", "names": ["x"]}, "ttft must be of kind histogram"),
-        ("running", {"kind": "gauge", "names": []}, "families.running.names"),
+        ("running", {"kind": "gauge", "names": []}, "names is empty"),
         ("running", {"kind": "gauge", "name": ["x"]}, "families.running.name"),
         ("speed", {"kind": "gauge", "names": ["x"]}, "no such family: speed"),
     ],
@@ -388,7 +410,38 @@ def test_a_preset_must_place_every_family_exactly_once() -> None:
         changed_preset(lambda families: families.pop("ttft"))
     with pytest.raises(PresetError, match="both in families and in not_applicable: ttft"):
         changed_preset(not_applicable=["ttft"])
-    assert changed_preset(lambda families: families.pop("ttft"), not_applicable=["ttft"]).not_applicable == {"ttft"}
+    left_out = changed_preset(lambda families: families.pop("ttft"), not_applicable=["ttft"])
+    assert left_out.not_applicable["ttft"] == "engine vllm: it does not report this"
+    left_out = changed_preset(lambda families: families.pop("ttft"), not_applicable={"ttft": "it streams nothing"})
+    assert left_out.not_applicable["ttft"] == "engine vllm: it streams nothing"
+
+
+def test_an_operators_own_presets_are_known_after_they_are_registered(tmp_path: Path) -> None:
+    own = (ENGINES / "vllm.yaml").read_text().replace("vllm:", "mine:").replace("name: vllm", "name: mine")
+    (tmp_path / "mine.yaml").write_text(own)
+    (tmp_path / "vllm.yaml").write_text((ENGINES / "vllm.yaml").read_text().replace("vllm:", "patched:"))
+    try:
+        assert register_presets(tmp_path) == ("mine", "vllm")
+        assert {"mine", "vllm", "sglang"} <= set(known_engines())
+        assert (
+            read('mine:num_requests_waiting{model_name="m"} 3\n', preset=load_preset("mine")).gauges["waiting"] == 3.0
+        )
+        assert "patched_num_requests_running" in load_preset("vllm").wanted
+    finally:
+        register_presets(None)
+    assert "mine" not in known_engines()
+    assert "vllm_num_requests_running" in load_preset("vllm").wanted
+    with pytest.raises(PresetError, match="engine 'mine' is not known"):
+        load_preset("mine")
+
+
+def test_presets_that_cannot_be_meant_are_refused_with_their_file_and_change_nothing(tmp_path: Path) -> None:
+    with pytest.raises(PresetError, match="no preset in"):
+        register_presets(tmp_path)
+    (tmp_path / "mine.yaml").write_text("name: mine\n")
+    with pytest.raises(PresetError, match=r"mine\.yaml: continuous_batching: Field required"):
+        register_presets(tmp_path)
+    assert "mine" not in known_engines()
 
 
 def test_a_preset_is_named_after_its_file_and_is_yaml() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from scaler.policy.model import Policy, Scrape
 from scaler.signals.model import CATALOG, Known, NotApplicable, Signals, Stale, Unknown
-from scaler.signals.observation import Demand, EngineSample, Observation, ReadFailure
+from scaler.signals.observation import Demand, EngineSample, Observation, ReadFailure, ReplicaCounts
 from scaler.signals.window import History, fold
 from tests.signals.timeline import UNIX, Timeline, down, pod
 
@@ -171,7 +171,7 @@ def test_empty_means_zero_only_where_the_operator_said_so() -> None:
 
 
 def test_empty_means_zero_says_something_of_every_signal() -> None:
-    signals = Timeline(EMPTY_MEANS_ZERO).at(0, a=down())
+    signals = Timeline(EMPTY_MEANS_ZERO).at(0, a=down(), replicas=ReplicaCounts(0, 1, 1, 0, 0))
 
     assert {name for name, signal in signals.items() if not isinstance(signal, Known | NotApplicable)} == set()
 
@@ -334,9 +334,11 @@ def test_every_signal_of_the_catalog_is_given_by_the_fold(name: str) -> None:
     latencies = ("ttft", "tpot", "e2e", "queue", "prefill", "decode", "prompt_length", "generation_length")
     line = Timeline()
     line.at(0, a=pod(**everything, **dict.fromkeys(counters, 0), **dict.fromkeys(latencies, ())))
-    demand = Demand(at=15, pending=0.0, wake_requested=False)
     signals = line.at(
-        15, a=pod(**everything, **dict.fromkeys(counters, 1), **dict.fromkeys(latencies, (0.5,))), demand=demand
+        15,
+        a=pod(**everything, **dict.fromkeys(counters, 1), **dict.fromkeys(latencies, (0.5,))),
+        demand=Demand(at=15, pending=0.0, wake_requested=False),
+        replicas=ReplicaCounts(15, ready=1, asked=1, pending=0, unschedulable=0),
     )
 
     assert isinstance(getattr(signals, name), Known)

@@ -9,7 +9,7 @@ from typing import Any
 
 from scaler.policy.model import Policy
 from scaler.signals.model import Signals
-from scaler.signals.observation import Buckets, Demand, EngineSample, Observation, ReadFailure
+from scaler.signals.observation import Buckets, Demand, EngineSample, Observation, ReadFailure, ReplicaCounts
 from scaler.signals.window import History, fold
 
 #: Unix time of the time line's second 0.
@@ -42,6 +42,7 @@ def pod(*, started: float | None = None, warnings: tuple[str, ...] = (), **famil
             "generation_tokens",
             "arrivals",
             "admission_rejections",
+            "steps",
         ):
             counters[family] = value if isinstance(value, dict) else {"": float(value)}
         else:
@@ -70,10 +71,19 @@ class Timeline:
         self.history = History()
         self.observation = Observation(at=-inf, endpoints={})
 
-    def at(self, seconds: float, *, demand: Demand | None = None, **endpoints: EngineSample | ReadFailure) -> Signals:
+    def at(
+        self,
+        seconds: float,
+        *,
+        demand: Demand | None = None,
+        absent: str | None = None,
+        lost: str | None = None,
+        replicas: ReplicaCounts | None = None,
+        **endpoints: EngineSample | ReadFailure,
+    ) -> Signals:
         """Everything read at ``seconds``, and the signals right then."""
         reads = {name: replace(read, at=seconds) for name, read in endpoints.items()}
-        self.observation = Observation(seconds, reads, demand)
+        self.observation = Observation(seconds, reads, demand, absent=absent, lost=lost, replicas=replicas)
         return self.judged(seconds)
 
     def judged(self, seconds: float) -> Signals:

@@ -28,8 +28,9 @@ class InFlight:
         return self.load_target
 
     def tick(self, signals: Signals, now: Now, asked: int) -> Wish:  # noqa: ARG002
-        """What is in flight, in the engines and at the gateway."""
-        return Wish(in_flight(signals), active=True)
+        """What is in flight, in the engines and at the gateway; KEDA's activation is anything above 0."""
+        load = in_flight(signals)
+        return Wish(load, active=load > 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +46,10 @@ class Waiting:
         return self.load_target
 
     def tick(self, signals: Signals, now: Now, asked: int) -> Wish:  # noqa: ARG002
-        """The queue, in the engines and at the gateway."""
-        return Wish(last_value(signals.waiting) + last_value(signals.pending), active=True)
+        """The queue, in the engines and at the gateway. Active while anything is in flight: with the queue alone KEDA
+        would take busy replicas to zero, and nobody leaves it so.
+        """
+        return Wish(last_value(signals.waiting) + last_value(signals.pending), active=in_flight(signals) > 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,10 @@
 """Knative's KPA (knative/serving, pkg/autoscaler/scaling): concurrency over a stable and a panic window.
 
-Wanted = average concurrency / (0.7 × target) over 60 s; over 6 s for panic. When the panic window wants at least twice
-what is ready, panic begins: for 60 s from the last such moment the panic window's wish counts if it is higher, and
-nothing goes down. A step goes at most to ready × 1000 up and ready / 2 down.
+Wanted = ceil(average concurrency / (0.7 × target)) over 60 s; over 6 s for panic. When the panic window wants at least
+twice what is ready, panic begins: until 60 s after the last such moment the higher of both windows' wishes counts, and
+nothing goes down. A step goes at most to ready × 1000 up and ready / 2 down. An autoscaler that begins with more than
+one replica begins in panic, so that a short history does not take them away. Nothing wanted over the whole stable
+window is zero replicas, where the floor allows it.
 """
 
 from __future__ import annotations
@@ -31,27 +33,30 @@ class Knative:
     _seen: deque[tuple[float, float]] = field(default_factory=deque)
     _panic_since: float | None = None
     _panic_most: int = 0
+    _begun: bool = False
 
     def tick(self, signals: Signals, now: Now, asked: int) -> Wish:  # noqa: ARG002
-        """One evaluation; without any reading the last count is kept (the KPA's ``ScaleValid: false``)."""
+        """One evaluation."""
         at = now.mono
         self._seen.append((at, in_flight(signals)))
         while self._seen[0][0] <= at - STABLE_SECONDS:
             self._seen.popleft()
         ready = max(1, int(last_value(signals.ready_replicas)))
+        if not self._begun:
+            self._begun = True
+            if ready > 1:
+                self._panic_since, self._panic_most = at, ready
         stable, panic = self._wanted(at, STABLE_SECONDS), self._wanted(at, PANIC_SECONDS)
         most, least = math.ceil(MAX_UP_FACTOR * ready), math.floor(ready / MAX_DOWN_FACTOR)
-        wanted_stable = min(max(math.ceil(stable), least), most)
-        wanted_panic = min(max(math.ceil(panic), least), most)
-        if wanted_panic / ready >= PANIC_FACTOR:
+        wanted, wanted_panic = (min(max(count, least), most) for count in (stable, panic))
+        if panic / ready >= PANIC_FACTOR:
             self._panic_since = at
-        elif self._panic_since is not None and at - self._panic_since >= STABLE_SECONDS:
+        elif self._panic_since is not None and self._panic_since + STABLE_SECONDS < at:
             self._panic_since, self._panic_most = None, 0
         if self._panic_since is not None:
-            self._panic_most = max(self._panic_most, wanted_panic, ready)
-            return Wish(float(self._panic_most))
-        return Wish(float(max(1, wanted_stable)))
+            wanted = self._panic_most = max(self._panic_most, wanted, wanted_panic)
+        return Wish(float(wanted), active=wanted > 0)
 
-    def _wanted(self, at: float, seconds: float) -> float:
+    def _wanted(self, at: float, seconds: float) -> int:
         values = [value for moment, value in self._seen if moment > at - seconds]
-        return sum(values) / len(values) / (UTILISATION * self.load_target) if values else 0.0
+        return math.ceil(sum(values) / len(values) / (UTILISATION * self.load_target)) if values else 0

@@ -1,7 +1,8 @@
 """llm-d's SLO-aware law, as LAWS section 4 states it.
 
-s = max(P90 TTFT / objective, P90 TPOT / objective), clipped at 2, averaged over 45 s. Above 0.55:
-n + ceil(n·(s·r/n/0.55 - 1)); below 0.40: n - floor(n·(1 - s/0.40)), n being the replicas asked for and r those ready.
+s = max(P90 TTFT / objective, P90 TPOT / objective), 0 without traffic, clipped at 2, averaged over 45 s. Above 0.55:
+n + ceil(n·(s·c/0.55 - 1)); below 0.40: n - floor(n·(1 - s/0.40)), n being the replicas asked for and c the credit for
+those that still load: ready/n while 0 < ready < n, else 1 (llm-d, docs/architecture/advanced/autoscaling, slo-aware).
 Behind it an HPA with max(100 %, 4) per 60 s up after 30 s of stabilisation, and one per 120 s down with a 180 s window.
 """
 
@@ -32,7 +33,7 @@ class LlmD:
     _seen: deque[tuple[float, float]] = field(default_factory=deque)
 
     def tick(self, signals: Signals, now: Now, asked: int) -> Wish:
-        """One evaluation. Without samples there is no score, and the count is kept."""
+        """One evaluation. The recording rules read an idle pool, without any sample, as 0."""
         score = max(
             _share(known_value(signals.ttft_seconds), self.ttft_seconds),
             _share(known_value(signals.tpot_seconds), self.tpot_seconds),
@@ -42,10 +43,11 @@ class LlmD:
             self._seen.popleft()
         average = sum(value for _, value in self._seen) / len(self._seen)
         replicas, ready = max(asked, 1), int(last_value(signals.ready_replicas))
+        credit = ready / replicas if 0 < ready < replicas else 1.0
         up, down = UP_ABOVE * self.load_target, DOWN_BELOW * self.load_target
         wanted = replicas
         if average > up:
-            wanted += max(0, math.ceil(replicas * (average * ready / replicas / up - 1)))
+            wanted += math.ceil(replicas * (average * credit / up - 1))
         elif average < down:
             wanted -= math.floor(replicas * (1 - average / down))
         return Wish(float(max(1, wanted)))

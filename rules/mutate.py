@@ -1,0 +1,129 @@
+"""How good the rule tests are: every comparison, number, ``for`` and ``keep_firing_for`` is changed once, and the tests
+of the alerts that rest on it must notice. ``python rules/mutate.py [ALERT...]``; needs promtool, takes some minutes.
+
+A comparison becomes its neighbour (``>`` and ``>=``, ``==`` and ``!=``), a number a tenth more and a tenth less (0: 1
+and -1), a duration half and double. What no test catches is listed, and ends the run with 1, unless it is among the
+EQUIVALENT, which say why no test can.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from tests.pack.closure import name_of, read_by, resting_on  # noqa: E402
+
+RULES = ROOT / "rules" / "loadtide.rules.yaml"
+TESTS = ROOT / "rules" / "tests"
+PARALLEL = 2
+
+_NEIGHBOUR = {">": ">=", ">=": ">", "<": "<=", "<=": "<", "==": "!=", "!=": "=="}
+# Strings, matchers and ranges hold no threshold; what is left is a comparison, or a number that is no part of a name.
+_SKIPPED = r'"(?:[^"\\]|\\.)*"|\{[^}]*\}|\[[^\]]*\]'
+_SITE = re.compile(rf"(?P<skip>{_SKIPPED})|(?P<compare>[<>]=?|[=!]=)|(?P<number>(?<![\w:.])\d+(?:\.\d+)?(?![\w:.]))")
+
+#: (rule, what was changed) that mean the same, and why.
+EQUIVALENT: dict[tuple[str, str], str] = {}
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One change of one rule: where the rule stands, what is changed, and the rule afterwards."""
+
+    group: int
+    index: int
+    rule: str
+    change: str
+    changed: dict[str, Any]
+
+
+def mutants(document: dict[str, Any]) -> Iterator[Mutant]:
+    """Every change, in the order of the file."""
+    for group, each in enumerate(document["groups"]):
+        for index, rule in enumerate(each["rules"]):
+            for key, change, value in _changes(rule):
+                yield Mutant(group, index, name_of(rule), f"{key}: {change}", {**rule, key: value})
+
+
+def _changes(rule: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
+    expr = rule["expr"]
+    for site in _SITE.finditer(expr):
+        if site["compare"]:
+            others: Iterable[str] = (_NEIGHBOUR[site["compare"]],)
+        elif site["number"]:
+            number = float(site["number"])
+            others = ("1", "(-1)") if number == 0 else (f"{number * 1.1:g}", f"{number * 0.9:g}")
+        else:
+            continue
+        for other in others:
+            before = expr[max(0, site.start() - 40) : site.start()].replace("\n", " ")
+            yield "expr", f"…{before}{site[0]} → {other}", expr[: site.start()] + other + expr[site.end() :]
+    for key in ("for", "keep_firing_for"):
+        if key in rule:
+            number, unit = int(rule[key][:-1]), rule[key][-1]
+            seconds = number * {"s": 1, "m": 60, "h": 3600}[unit]
+            for other in (f"{seconds // 2}s", f"{seconds * 2}s") if seconds else ("60s",):
+                yield key, f"{rule[key]} → {other}", other
+
+
+def survives(document: dict[str, Any], mutant: Mutant) -> bool:
+    """Whether every test that could notice passes with the change."""
+    changed = copy.deepcopy(document)
+    changed["groups"][mutant.group]["rules"][mutant.index] = mutant.changed
+    for name in (*read_by(document, mutant.rule), "Normalising"):
+        files = sorted(TESTS.glob(f"{name}.yaml")) + sorted(TESTS.glob(f"{name}.every*.yaml"))
+        part = changed if name == "Normalising" else resting_on(changed, {name})
+        if name == "Normalising" and "alert" in mutant.changed:
+            continue
+        if files and not passes(part, files):
+            return False
+    return True
+
+
+def passes(document: dict[str, Any], files: Iterable[Path]) -> bool:
+    """Whether promtool passes the test files on these rules."""
+    with tempfile.TemporaryDirectory() as folder:
+        tests = Path(folder) / "tests"
+        tests.mkdir()
+        (Path(folder) / RULES.name).write_text(json.dumps(document))  # which is YAML too, and quick to write
+        copies = []
+        for file in files:
+            copies.append(tests / file.name)
+            copies[-1].write_text(file.read_text())
+        run = subprocess.run(["promtool", "test", "rules", *map(str, copies)], capture_output=True, check=False)
+    return run.returncode == 0
+
+
+def main(only: set[str]) -> int:
+    """Print what survives; 1 where something does that is not explained."""
+    document = yaml.safe_load(RULES.read_text())
+    chosen = [each for each in mutants(document) if not only or each.rule in only]
+    alive = unexplained = 0
+    with ThreadPoolExecutor(PARALLEL) as pool:
+        for mutant, lives in zip(chosen, pool.map(lambda each: survives(document, each), chosen), strict=True):
+            if not lives:
+                continue
+            why = EQUIVALENT.get((mutant.rule, mutant.change))
+            alive, unexplained = alive + 1, unexplained + (why is None)
+            said = "SURVIVES" if why is None else f"equivalent ({why})"
+            print(f"{said}: {mutant.rule}: {mutant.change}", flush=True)  # noqa: T201 - a script
+    print(f"{len(chosen)} changes, {alive} not caught, {unexplained} of these unexplained")  # noqa: T201
+    return 1 if unexplained else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(set(sys.argv[1:])))

@@ -1,0 +1,1 @@
+"""`loadtide check`: mistakes in ScaledObjects, policies and Deployments, found before they cost anything."""

@@ -1,0 +1,187 @@
+"""The lab's commands: one small function each, no logic. What they need is imported when they run, so that the scaler
+starts without it.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from scaler.lab.contest import Played
+
+lab = typer.Typer(rich_markup_mode="rich")
+
+Data = Annotated[
+    Path | None,
+    typer.Option(
+        exists=True,
+        file_okay=False,
+        envvar="LOADTIDE_DATA",
+        help="Folder with the public traces that some scenarios need. Without it those cannot be played.",
+    ),
+]
+
+
+def _progress() -> Progress:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    return Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True)
+
+
+def _list_scenarios() -> None:
+    from scaler.lab.policies import POLICIES
+    from scaler.lab.scenarios import SCENARIOS
+
+    scenarios = Table("scenario", "what", "on", "cold start", "half", "needs --data")
+    for each in SCENARIOS.values():
+        cold_start = f"{each.cold_start_seconds:g} s"
+        scenarios.add_row(each.name, each.summary, each.hardware_name, cold_start, each.half, each.file or "")
+    policies = Table("policy", "what")
+    for name, entry in POLICIES.items():
+        policies.add_row(name, entry.summary)
+    Console().print(scenarios, policies)
+
+
+def _failed(text: str) -> typer.Exit:
+    typer.secho(text, err=True)
+    return typer.Exit(2)
+
+
+def _known(given: Sequence[str], known: Sequence[str], what: str) -> None:
+    for name in given:
+        if name not in known:
+            raise _failed(f"there is no {what} {name!r}; there are: {', '.join(known)}")
+
+
+def results_table(played: Sequence[Played]) -> Table:
+    """What each policy got in one scenario."""
+    table = Table("policy", "kept", "GPU-hours", "against first", "mean ready", "most", "changes", box=SIMPLE)
+    table.columns[0].no_wrap = True
+    for column in table.columns[1:]:
+        column.justify = "right"
+    base = played[0].outcome.gpu_hours
+    for index, each in enumerate(played):
+        ready = [moment.ready for moment in each.run.timeline]
+        table.add_row(
+            each.policy.name,
+            f"{each.outcome.attainment:.2%}",
+            f"{each.outcome.gpu_hours:.2f}",
+            "" if index == 0 or not base else f"{each.outcome.gpu_hours / base - 1:+.0%}",
+            f"{sum(ready) / len(ready):.2f}",
+            str(max(ready)),
+            str(each.outcome.replica_changes),
+        )
+    return table
+
+
+@lab.command()
+def simulate(
+    scenario: Annotated[str, typer.Argument(help="Its name; --list shows all.")] = "",
+    policy: Annotated[str, typer.Option(help="The first policy: the others are set beside it.")] = "adaptive",
+    vs: Annotated[list[str] | None, typer.Option(help="A policy beside it; repeat for more.")] = None,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same requests and the same result.")] = 1,
+    knob: Annotated[float, typer.Option(min=0.1, max=4.0, help="Every policy's load target, times this.")] = 1.0,
+    lost_share: Annotated[float, typer.Option(min=0.0, max=1.0, help="How many of the scrapes are lost.")] = 0.0,
+    data: Data = None,
+    report: Annotated[Path | None, typer.Option(help="Write a page with timelines here (HTML, one file).")] = None,
+    list_all: Annotated[bool, typer.Option("--list", help="Show the scenarios and policies, and end.")] = False,
+) -> None:
+    """Play a scenario against our policy and its rivals, and see what each kept and what it cost.
+
+    [bold]Example:[/bold]  loadtide simulate ramp-llm-d --vs hpa-in-flight --vs knative-kpa --report ramp.html
+
+    Engines, their metrics, scrapes, KEDA and the HPA are modelled; what decides is the code of [bold]serve[/bold].
+    Next: open the report in a browser; [bold]loadtide score[/bold] plays everything.
+    """
+    from scaler.lab.contest import play, truth_of
+    from scaler.lab.policies import POLICIES
+    from scaler.lab.report import page
+    from scaler.lab.scenarios import SCENARIOS
+    from scaler.lab.traces import TraceError
+
+    if list_all or not scenario:
+        _list_scenarios()
+        return
+    chosen = list(dict.fromkeys([policy, *(vs or [])]))
+    _known([scenario], list(SCENARIOS), "scenario")
+    _known(chosen, list(POLICIES), "policy")
+    what = SCENARIOS[scenario]
+    if what.file and data is None:
+        raise _failed(f"{scenario} needs the trace {what.file}; give its folder with --data")
+    try:
+        with _progress() as progress:
+            bar = progress.add_task(f"{scenario}: what one replica serves", total=len(chosen))
+            truth, requests = truth_of(scenario, data), what.requests(data, seed)
+            played = []
+            for name in chosen:
+                progress.update(bar, description=f"{scenario}: {name}")
+                played.append(play(what, name, requests, truth, knob, seed, lost_share))
+                progress.advance(bar)
+    except (OSError, TraceError) as error:
+        raise _failed(f"cannot play {scenario}: {error}") from error
+    Console().print(results_table(played))
+    if report is not None:
+        report.write_text(page(played, truth, seed), encoding="utf-8")
+        typer.echo(f"timelines: {report}")
+
+
+@lab.command()
+def score(
+    out: Annotated[Path, typer.Option(help="Every row, as JSON.")] = Path("scorecard.json"),
+    markdown: Annotated[Path | None, typer.Option(help="The readings, as Markdown.")] = None,
+    data: Data = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Processes at once.")] = 2,
+    seeds: Annotated[int, typer.Option(min=1, help="How many seeds; the same for every policy.")] = 5,
+    scenario: Annotated[list[str] | None, typer.Option(help="Only this scenario; repeat for more.")] = None,
+    policy: Annotated[list[str] | None, typer.Option(help="Only this policy; repeat for more.")] = None,
+    half: Annotated[str | None, typer.Option(help="Only scenarios of this half: tune or report.")] = None,
+) -> None:
+    """Play every scenario against every policy at every knob, and write the scorecard.
+
+    [bold]Example:[/bold]  loadtide score --data traces --out scorecard.json --markdown scorecard.md --jobs 2
+
+    Takes about 20 minutes on two cores; --scenario, --policy and --seeds make it shorter.
+    Next: read the Markdown; [bold]loadtide simulate SCENARIO --report page.html[/bold] shows why.
+    """
+    from scaler.lab.contest import contest
+    from scaler.lab.policies import POLICIES
+    from scaler.lab.scenarios import SCENARIOS
+    from scaler.lab.score import KNOBS
+    from scaler.lab.scorecard import as_json, as_markdown
+    from scaler.lab.traces import TraceError
+
+    policies = policy or list(POLICIES)
+    _known(policies, list(POLICIES), "policy")
+    _known(scenario or [], list(SCENARIOS), "scenario")
+    wanted = [each for each in SCENARIOS.values() if each.name in (scenario or SCENARIOS)]
+    names = [each.name for each in wanted if half in (None, each.half) and (data is not None or each.file is None)]
+    left_out = [each.name for each in wanted if each.file is not None and data is None]
+    if not names:
+        raise _failed("no scenario is left to play; those with traces of others need --data")
+    begun = time.monotonic()
+    try:
+        with _progress() as progress:
+            bar = progress.add_task("runs", total=len(names) * seeds * len(policies) * len(KNOBS))
+
+            def done(name: str, rows: int) -> None:
+                progress.update(bar, advance=rows, description=f"last: {name}")
+
+            rows = contest(names, policies, KNOBS, range(1, seeds + 1), data, jobs=jobs, done=done)
+    except (OSError, TraceError) as error:
+        raise _failed(f"cannot score: {error}") from error
+    seconds = time.monotonic() - begun
+    out.write_text(as_json(rows, seconds), encoding="utf-8")
+    if markdown is not None:
+        markdown.write_text(as_markdown(rows, seconds, jobs=jobs), encoding="utf-8")
+    typer.echo(f"{len(rows)} runs in {seconds / 60:.1f} min: {out}{f', {markdown}' if markdown else ''}")
+    if left_out:
+        typer.echo(f"left out for want of --data: {', '.join(left_out)}")

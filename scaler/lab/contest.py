@@ -1,0 +1,113 @@
+"""Cells of a contest: one scenario, policy, knob and seed each, simulated and scored; many of them on several cores."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from functools import cache
+from multiprocessing import get_context
+from pathlib import Path
+
+from scaler.lab.fleet import Request
+from scaler.lab.policies import POLICIES, Case
+from scaler.lab.scenarios import SCENARIOS, Scenario, lengths_of
+from scaler.lab.score import Outcome, Row, outcome
+from scaler.lab.simulate import LabPolicy, Run, World, simulate
+from scaler.lab.truth import Truth, measure_truth
+
+#: The first so many seconds of a trace say with how many replicas everybody begins.
+OPENING_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """One cell, with all that a picture needs. ``policy`` still holds what it remembered."""
+
+    case: Case
+    policy: LabPolicy
+    run: Run
+    outcome: Outcome
+
+
+def play(scenario: Scenario, policy_name: str, requests: Sequence[Request], truth: Truth, knob: float, seed: int,
+         lost_share: float = 0.0) -> Played:  # fmt: skip
+    """Simulate one cell. ``lost_share``: the probability that one replica's scrape is lost."""
+    entry = POLICIES[policy_name]
+    case = Case(scenario, truth, knob, requests)
+    policy, enactor = entry.build(case)
+    world = World(
+        scenario.hardware,
+        scenario.cold_start_seconds,
+        scenario.batch,
+        initial_replicas=initial_replicas(scenario, requests, truth),
+        tick_seconds=scenario.tick_seconds,
+        lost_share=lost_share,
+    )
+    run = simulate(requests, policy, enactor, world, seconds=scenario.seconds, seed=seed, blind=entry.foresight)
+    return Played(case, policy, run, outcome(run, scenario.promise, scenario.seconds))
+
+
+def initial_replicas(scenario: Scenario, requests: Sequence[Request], truth: Truth) -> int:
+    """With how many replicas everybody begins: as many as the opening needs, within floor and ceiling."""
+    opening = sum(1 for request in requests if request.at < OPENING_SECONDS) / OPENING_SECONDS
+    return min(max(math.ceil(opening / truth.requests_per_second), scenario.floor), scenario.ceiling)
+
+
+@cache
+def truth_of(name: str, folder: Path | None) -> Truth:
+    """The capacity knowledge of a scenario: the same for every policy, knob and seed."""
+    scenario = SCENARIOS[name]
+    lengths = lengths_of(scenario.requests(folder, seed=0))
+    return measure_truth(scenario.hardware, lengths, scenario.promise, scenario.batch)
+
+
+def score_cells(
+    name: str, policies: Sequence[str], knobs: Sequence[float], seed: int, folder: Path | None
+) -> list[Row]:
+    """Every policy and knob on one trace."""
+    scenario, truth = SCENARIOS[name], truth_of(name, folder)
+    requests = scenario.requests(folder, seed)
+    rows = []
+    for policy in policies:
+        for knob in knobs:
+            found = play(scenario, policy, requests, truth, knob, seed).outcome
+            rows.append(
+                Row(name, policy, knob, seed, found.attainment, found.gpu_hours, found.replica_changes, found.judged)
+            )
+    return rows
+
+
+def contest(
+    names: Sequence[str],
+    policies: Sequence[str],
+    knobs: Sequence[float],
+    seeds: Sequence[int],
+    folder: Path | None,
+    *,
+    jobs: int,
+    done: Callable[[str, int], None],
+) -> list[Row]:
+    """Every cell, on ``jobs`` processes; ``done`` is told (scenario, rows) as they come. Rows are in a fixed order."""
+    tasks = [(name, policies, knobs, seed, folder) for name in names for seed in seeds]
+    rows: list[Row] = []
+    for name, found in _results(tasks, jobs):
+        rows += found
+        done(name, len(found))
+    order = {name: index for index, name in enumerate(names)}
+    return sorted(rows, key=lambda row: (order[row.scenario], policies.index(row.policy), row.knob, row.seed))
+
+
+_Task = tuple[str, Sequence[str], Sequence[float], int, Path | None]
+
+
+def _results(tasks: Sequence[_Task], jobs: int) -> Iterator[tuple[str, list[Row]]]:
+    if jobs == 1:
+        for task in tasks:
+            yield task[0], score_cells(*task)
+        return
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        futures = {pool.submit(score_cells, *task): task[0] for task in tasks}
+        for future in as_completed(futures):
+            yield futures[future], future.result()

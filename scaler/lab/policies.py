@@ -1,0 +1,168 @@
+"""Every policy of the lab by name, ready to run: our strategies, the rivals of LAWS section 4, and the bound.
+
+All get the same capacity knowledge (:class:`~scaler.lab.truth.Truth`), floor, ceiling and cold start. Each has one
+knob, the load target: ``knob`` > 1 loads a replica more than the policy's own default does.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import get_args
+
+from scaler.lab.baselines.clairvoyant import Clairvoyant
+from scaler.lab.baselines.in_flight import InFlight, Static, Waiting
+from scaler.lab.baselines.knative import Knative
+from scaler.lab.baselines.llmd import LlmD
+from scaler.lab.baselines.ray_serve import RayServe
+from scaler.lab.enact import (
+    HPA_BEHAVIOUR,
+    LLMD_BEHAVIOUR,
+    OUR_BEHAVIOUR,
+    OUR_COOLDOWN_SECONDS,
+    OUR_POLLING_SECONDS,
+    Direct,
+    ThroughKeda,
+)
+from scaler.lab.fleet import Request
+from scaler.lab.keda import ScaledObject
+from scaler.lab.ours import Ours
+from scaler.lab.scenarios import Scenario
+from scaler.lab.simulate import Enactor, LabPolicy
+from scaler.lab.truth import Truth
+from scaler.policy.model import Batch, Capacity, Objectives, Policy, Push, ReplicaRange, Strategy
+
+#: Waiting requests per replica that KEDA's scaler aims at (the queue target of LAWS section 1.6).
+WAITING_TARGET = 10.0
+#: The busiest so many seconds of the trace are what a static fleet is sized for.
+PEAK_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What a policy is built for: the scenario, what a replica serves, the knob, and the trace, which only the bound
+    and the static fleet may look at.
+    """
+
+    scenario: Scenario
+    truth: Truth
+    knob: float
+    requests: Sequence[Request]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A policy of the lab. ``foresight``: it reads no signal but knows what the trace will bring, or its peak; the bar
+    is not set by it. ``bound``: it is no rival at all.
+    """
+
+    summary: str
+    build: Callable[[Case], tuple[LabPolicy, Enactor]]
+    ours: bool = False
+    foresight: bool = False
+    bound: bool = False
+
+
+def our_policy(case: Case, strategy: Strategy) -> Policy:
+    """The policy file an operator would write for the scenario, with the capacity declared (times the knob)."""
+    scenario, promise = case.scenario, case.scenario.promise
+    return Policy(
+        strategy=strategy,
+        objectives=Objectives(
+            ttft_seconds=promise.ttft_seconds,
+            ttft_critical_seconds=5 * promise.ttft_seconds,
+            tpot_seconds=promise.tpot_seconds,
+            tpot_critical_seconds=2 * promise.tpot_seconds,
+        ),
+        replicas=ReplicaRange(min=scenario.floor, max=scenario.ceiling, cold_start_seconds=scenario.cold_start_seconds),
+        capacity=Capacity(
+            requests_per_second=case.truth.requests_per_second * case.knob,
+            sequences=case.truth.sequences * case.knob,
+        ),
+        batch=Batch(max=scenario.batch),
+        push=Push(enabled=True),
+    )
+
+
+def _ours(strategy: Strategy) -> Callable[[Case], tuple[LabPolicy, Enactor]]:
+    def build(case: Case) -> tuple[LabPolicy, Enactor]:
+        what = ScaledObject(
+            max_replicas=case.scenario.ceiling,
+            min_replicas=case.scenario.floor,
+            polling_seconds=OUR_POLLING_SECONDS,
+            cooldown_seconds=OUR_COOLDOWN_SECONDS,
+            behaviour=OUR_BEHAVIOUR,
+        )
+        return Ours(strategy, our_policy(case, strategy)), ThroughKeda(what, 1.0, pushes=True)
+
+    return build
+
+
+def _in_flight(case: Case) -> tuple[LabPolicy, Enactor]:
+    policy = InFlight(case.truth.sequences * case.knob)
+    return policy, _keda(case, policy.metric_target)
+
+
+def _waiting(case: Case) -> tuple[LabPolicy, Enactor]:
+    policy = Waiting(WAITING_TARGET * case.knob)
+    return policy, _keda(case, policy.metric_target)
+
+
+def _llmd(case: Case) -> tuple[LabPolicy, Enactor]:
+    promise, scenario = case.scenario.promise, case.scenario
+    what = ScaledObject(scenario.ceiling, max(scenario.floor, 1), behaviour=LLMD_BEHAVIOUR)
+    return LlmD(promise.ttft_seconds, promise.tpot_seconds, case.knob), ThroughKeda(what, 1.0)
+
+
+def _keda(case: Case, metric_target: float) -> Enactor:
+    what = ScaledObject(case.scenario.ceiling, case.scenario.floor, behaviour=HPA_BEHAVIOUR)
+    return ThroughKeda(what, metric_target)
+
+
+def _knative(case: Case) -> tuple[LabPolicy, Enactor]:
+    return Knative(case.truth.sequences * case.knob), _direct(case)
+
+
+def _ray_serve(case: Case) -> tuple[LabPolicy, Enactor]:
+    return RayServe(case.truth.sequences * case.knob), _direct(case)
+
+
+def _static(case: Case) -> tuple[LabPolicy, Enactor]:
+    needed = peak_rate(case.requests) / (case.truth.requests_per_second * case.knob)
+    return Static(max(1, math.ceil(needed))), _direct(case)
+
+
+def _clairvoyant(case: Case) -> tuple[LabPolicy, Enactor]:
+    rate, cold_start = case.truth.requests_per_second * case.knob, case.scenario.cold_start_seconds
+    return Clairvoyant(case.requests, rate, cold_start, case.truth.residence_seconds), _direct(case)
+
+
+def _direct(case: Case) -> Enactor:
+    return Direct(case.scenario.floor, case.scenario.ceiling)
+
+
+def peak_rate(requests: Sequence[Request]) -> float:
+    """Requests per second in the busiest minute that begins with a request."""
+    times = [request.at for request in requests]
+    counts = (bisect_left(times, at + PEAK_SECONDS) - index for index, at in enumerate(times))
+    return max(counts, default=0) / PEAK_SECONDS
+
+
+_OURS = {
+    "adaptive": "ours: attribute first, buy for the expected flow and the backlog's drain",
+    "stepwise": "ours, the reference: thresholds, ×2 and ×0.5 on the batch",
+    "queue": "ours: batch in proportion to the queue",
+    "latency": "ours: batch by the latency's gradient",
+}
+POLICIES: dict[str, Entry] = {
+    **{name: Entry(_OURS.get(name, "ours"), _ours(name), ours=True) for name in get_args(Strategy)},
+    "hpa-in-flight": Entry("HPA on running + waiting, its default behaviour", _in_flight),
+    "keda-waiting": Entry("KEDA's Prometheus scaler on waiting, 10 per replica", _waiting),
+    "knative-kpa": Entry("Knative's KPA: 60 s and 6 s windows, panic at 2 ×, 70 %", _knative),
+    "llm-d-slo": Entry("llm-d's SLO-aware law: P90 TTFT and TPOT against 0.55 and 0.40", _llmd),
+    "ray-serve": Entry("Ray Serve: ongoing requests, 30 s up, 600 s down", _ray_serve),
+    "static": Entry("as many as the trace's busiest minute needs", _static, foresight=True),
+    "clairvoyant": Entry("the bound: knows every arrival", _clairvoyant, foresight=True, bound=True),
+}

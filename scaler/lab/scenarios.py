@@ -1,0 +1,180 @@
+"""The scenarios of the scorecard, as data: what arrives, on what hardware, how long a cold start is, what is promised.
+
+Half of them are there to tune the laws on (``tune``), the other half to report (``report``); each kind of load is in
+both, on other hardware or with another cold start. Rates are thinned so that a cell has some ten thousand requests:
+slow hardware and long answers then need several replicas at a few requests per second. Traces of others are read from a
+folder given by path; README of that folder says where they come from. Files with rates only get drawn lengths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Literal
+
+from scaler.lab.fleet import Request
+from scaler.lab.hardware import HARDWARE, Hardware
+from scaler.lab.promise import Promise
+from scaler.lab.traces import Rate, day, piecewise, poisson, read_client_rate, read_rate, read_trace, sawtooth, thinned
+from scaler.lab.wave import Lengths
+
+#: Conversations (Azure 2023), long answers to long prompts, and lengths with heavy tails; long contexts (Mooncake's).
+CHAT = Lengths()
+LONG = Lengths(3500, 0.5, 14_050, 900, 0.5, 4000)
+HEAVY = Lengths(700, 1.2, 14_050, 150, 1.4, 4000)
+CONTEXT = Lengths(18_000, 0.6, 60_000, 400, 0.7, 1500)
+
+#: Folder with the traces (None where the scenario needs none) and seed to requests.
+Build = Callable[[Path, int], list[Request]]
+Half = Literal["tune", "report"]
+
+SMALL, LARGE, NEW_LARGE, MIDDLE = (
+    "llama-3.1-8b-h100",
+    "llama-2-70b-8xa100",
+    "llama-3.1-70b-fp8-4xh100",
+    "qwen3-32b-4xh100",
+)
+HOUR, DAY = 3600.0, 86_400.0
+
+
+#: What is promised to each request: as the presets say, and where the hardware is slow or the requests are long.
+PROMPT = Promise()
+SLOW = Promise(ttft_seconds=2.0, tpot_seconds=0.1)
+PATIENT = Promise(ttft_seconds=3.0, tpot_seconds=0.1, patience_seconds=300.0)
+STEEP = Promise(patience_seconds=30.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One scenario. ``file``: what it needs of the folder of traces. ``floor`` and ``ceiling`` bound the replicas.
+
+    ``tick_seconds``: how often signals are read and everybody decides; long scenarios do it every 15 s, as a
+    Prometheus would. ``diurnal``: a day's shape, where the bar against the clairvoyant bound applies.
+    """
+
+    name: str
+    summary: str
+    half: Half
+    hardware_name: str
+    cold_start_seconds: float
+    seconds: float
+    build: Build
+    promise: Promise = PROMPT
+    floor: int = 1
+    ceiling: int = 12
+    batch: int = 256
+    tick_seconds: float = 5.0
+    file: str | None = None
+    diurnal: bool = False
+
+    @property
+    def hardware(self) -> Hardware:
+        """What one replica runs on."""
+        return HARDWARE[self.hardware_name]
+
+    def requests(self, folder: Path | None, seed: int) -> list[Request]:
+        """The trace by ``seed``, from time 0 to ``seconds``, each request cut to what the KV cache can hold.
+
+        Raises OSError and :class:`~scaler.lab.traces.TraceError` for a file that cannot be read.
+        """
+        most = self.hardware.kv_tokens // 2
+        return [
+            Request(each.at, min(each.prompt_tokens, most), min(each.output_tokens, most))
+            for each in self.build(folder or Path(), seed)
+            if each.at < self.seconds
+        ]
+
+
+def drawn(rate: Rate, lengths: Lengths, seconds: float, *, cv: float = 1.0) -> Build:
+    """Requests drawn at a rate (Poisson; bursty with ``cv`` above 1)."""
+    return lambda folder, seed: poisson(rate, lengths, seed=seed, seconds=seconds, cv=cv)  # noqa: ARG005
+
+
+def recorded(file: str, most: int) -> Build:
+    """A recorded trace, thinned by the seed to about ``most`` requests."""
+    return lambda folder, seed: thinned(read_trace(folder / file), most, seed)
+
+
+def shaped(file: str, start: float, seconds: float, peak: float, lengths: Lengths, client: str | None = None) -> Build:
+    """Part of a rate file from ``start``, scaled to reach ``peak`` requests per second (``client``: one client's)."""
+
+    def build(folder: Path, seed: int) -> list[Request]:
+        rate = read_rate(folder / file)[0] if client is None else read_client_rate(folder / file, client)
+        highest = max(rate(start + at) for at in range(0, int(seconds) + 1, 60))
+        return poisson(lambda at: rate(start + at) * peak / highest, lengths, seed=seed, seconds=seconds)
+
+    return build
+
+
+def step(high: float, after: float) -> Rate:
+    """Nothing, then ``high`` at once."""
+    return lambda at: high if at >= after else 0.0
+
+
+AZURE_2024, CLIENTS = "azure2024_code_week_10min.csv", "servegen_m-mid_clients_10min.csv.gz"
+_RAMP = piecewise([(0, 2), (400, 2), (1000, 10), (1500, 10), (1900, 1), (2400, 1)])
+#: Nothing until 0:30 of the scenario's clock, office hours until 2:45, and nothing again.
+_OFFICE = piecewise([(0, 0), (1799, 0), (1800, 0.5), (5400, 3.0), (9900, 1.5), (9901, 0), (14_400, 0)])
+
+
+def _all() -> Sequence[Scenario]:
+    s = Scenario
+    return (
+        s("flat-70b", "3.5/s, even", "tune", LARGE, 120, 1500, drawn(lambda _: 3.5, CHAT, 1500), SLOW),
+        s("step-8b", "0 to 200/s at once", "tune", SMALL, 60, 210, drawn(step(200, 30), CHAT, 210), STEEP, ceiling=32),
+        s("bursts-70b", "3/s, CV 4", "tune", LARGE, 30, 1500, drawn(lambda _: 3.0, CHAT, 1500, cv=4), SLOW),
+        s("trickle-8b", "0.1/s", "tune", SMALL, 120, 3600, drawn(lambda _: 0.1, CHAT, 3600)),
+        s("sawtooth-8b", "1 to 9/s in 15 min, long answers", "tune", SMALL, 120, 1800,
+          drawn(sawtooth(1, 9, 900), LONG, 1800), PATIENT),
+        s("heavy-70b", "12/s, heavy-tailed lengths", "tune", NEW_LARGE, 120, 900, drawn(lambda _: 12.0, HEAVY, 900)),
+        s("day-70b", "the rise and the beginning fall of a smooth day, long answers", "tune", LARGE, 120, 4 * HOUR,
+          drawn(day(0.05, 0.65, peak_hour=3.0), LONG, 4 * HOUR), PATIENT, tick_seconds=15, diurnal=True),
+        s("night-8b", "2 h of traffic between two nights, long answers", "tune", SMALL, 120, 4 * HOUR,
+          drawn(_OFFICE, LONG, 4 * HOUR), PATIENT, floor=0, tick_seconds=15),
+        s("azure-code-2023", "recorded hour of code completions", "tune", NEW_LARGE, 120, 3430,
+          recorded("azure2023_code.csv.gz", 8000), file="azure2023_code.csv.gz"),
+        s("azure-code-tuesday", "2024, 12 to 16 h, long answers", "tune", LARGE, 120, 4 * HOUR,
+          shaped(AZURE_2024, 4 * DAY + 12 * HOUR, 4 * HOUR, 0.7, LONG), PATIENT, tick_seconds=15, file=AZURE_2024,
+          diurnal=True),
+        s("servegen-small-pool", "ServeGen m-small, 6 to 10 h, long answers", "tune", LARGE, 300, 4 * HOUR,
+          shaped("servegen_m-small_aggregate_10min.csv", DAY + 6 * HOUR, 4 * HOUR, 0.65, LONG), PATIENT,
+          tick_seconds=15, file="servegen_m-small_aggregate_10min.csv", diurnal=True),
+        s("servegen-tenant-49", "one client, silent until 9 h, then all at once", "tune", LARGE, 120, 4 * HOUR,
+          shaped(CLIENTS, DAY + 7.4 * HOUR, 4 * HOUR, 0.8, LONG, "49"), PATIENT, floor=0, tick_seconds=15,
+          file=CLIENTS),
+        s("flat-8b", "8/s, even, long answers", "report", SMALL, 30, 1200, drawn(lambda _: 8.0, LONG, 1200), PATIENT),
+        s("step-70b", "0 to 8/s at once", "report", LARGE, 300, 1500, drawn(step(8, 60), CHAT, 1500), SLOW),
+        s("bursts-8b", "6/s, CV 4, long answers", "report", SMALL, 120, 1500,
+          drawn(lambda _: 6.0, LONG, 1500, cv=4), PATIENT),
+        s("trickle-70b", "0.1/s, may go to zero", "report", NEW_LARGE, 300, 3600,
+          drawn(lambda _: 0.1, CHAT, 3600), floor=0),
+        s("sawtooth-70b", "1 to 6/s in 15 min", "report", LARGE, 30, 1800,
+          drawn(sawtooth(1, 6, 900), CHAT, 1800), SLOW),
+        s("heavy-8b", "25/s, heavy-tailed lengths", "report", SMALL, 30, 600, drawn(lambda _: 25.0, HEAVY, 600)),
+        s("ramp-llm-d", "2 to 10 to 1/s, 3 to 8 replicas (llm-d's own)", "report", MIDDLE, 100, 2400,
+          drawn(_RAMP, Lengths(4000, 0.0, 4000, 1000, 0.0, 1000), 2400), PATIENT, floor=3, ceiling=8),
+        s("day-8b", "the rise and the beginning fall of a smooth day, long contexts", "report", SMALL, 120, 4 * HOUR,
+          drawn(day(0.05, 1.3, peak_hour=3.0), CONTEXT, 4 * HOUR), PATIENT, tick_seconds=15, diurnal=True),
+        s("azure-conv-2023", "half of a recorded hour of conversations", "report", LARGE, 120, 1750,
+          recorded("azure2023_conv.csv.gz", 12_000), SLOW, file="azure2023_conv.csv.gz"),
+        s("azure-code-thursday", "2024, 12 to 16 h, long answers", "report", LARGE, 300, 4 * HOUR,
+          shaped(AZURE_2024, 6 * DAY + 12 * HOUR, 4 * HOUR, 0.7, LONG), PATIENT, tick_seconds=15, file=AZURE_2024,
+          diurnal=True),
+        s("mooncake", "half of a recorded hour of long contexts", "report", SMALL, 120, 1770,
+          recorded("mooncake_conversation_trace.jsonl.gz", 11_000), PATIENT,
+          file="mooncake_conversation_trace.jsonl.gz"),
+        s("servegen-tenant-52", "one client, silent until 9 h, then even", "report", LARGE, 300, 4 * HOUR,
+          shaped(CLIENTS, DAY + 7.4 * HOUR, 4 * HOUR, 0.5, LONG, "52"), PATIENT, floor=0, tick_seconds=15, file=CLIENTS,
+          diurnal=True),
+    )  # fmt: skip
+
+
+SCENARIOS = {scenario.name: scenario for scenario in _all()}
+
+
+def lengths_of(requests: Sequence[Request], most: int = 5000) -> list[tuple[int, int]]:
+    """(prompt, output) tokens of some of the requests, evenly drawn: what a replica's capacity is measured with."""
+    chosen = requests if len(requests) <= most else Random(0).sample(list(requests), most)
+    return [(each.prompt_tokens, each.output_tokens) for each in chosen]

@@ -1,0 +1,65 @@
+"""P95 against the objectives: engines' histograms where Prometheus has them, else loadtide's own measurement.
+
+The bounds are the policy's, told as ``loadtide_objective_seconds``: what pages and what the scaler defends are one
+number. Fewer requests than the least that make a P95 raise nothing.
+"""
+
+from __future__ import annotations
+
+from scaler.pack.model import Alert, Group, Recording, Severity
+from scaler.pack.rules.scaler import MINIMUM_REQUESTS
+from scaler.pack.series import (
+    BEYOND_BUCKETS,
+    BUCKETS_5M,
+    LATENCY_P95,
+    MODEL,
+    OBJECTIVE,
+    OBJECTIVE_SECONDS,
+    OWN_P95,
+)
+
+LEVEL = f"{MODEL}, objective"
+
+
+def latency_group() -> Group:
+    """P95 now, the share of requests that no finite bucket holds, and their alerts."""
+    counted = f'sum by ({LEVEL}) ({BUCKETS_5M}{{le="+Inf"}})'
+    p95 = f"histogram_quantile(0.95, sum by ({LEVEL}, le) ({BUCKETS_5M}))\nand\n{counted} >= {MINIMUM_REQUESTS}"
+    # The greatest finite cumulative bucket, whatever its bound is.
+    finite = f'max by ({LEVEL}) (sum by ({LEVEL}, le) ({BUCKETS_5M}{{le!="+Inf"}}))'
+    return Group(
+        "loadtide.latency",
+        (
+            Recording(LATENCY_P95, f"(\n{p95}\n)\nor on ({OBJECTIVE})\n{OWN_P95}"),
+            Recording(BEYOND_BUCKETS, f"1 - {finite} / ({counted} >= {MINIMUM_REQUESTS})"),
+            _above("LatencyP95Critical", "critical", hold="2m", keep="5m"),
+            _above("LatencyP95High", "warning", hold="10m", keep="10m"),
+            Alert(
+                "LatencyBeyondBuckets",
+                f"{BEYOND_BUCKETS} > 0.05",
+                severity="warning",
+                hold="10m",
+                summary="P95 of {{ $labels.namespace }}/{{ $labels.workload }} is beyond the engine's buckets.",
+                description=(
+                    "{{ $value | humanizePercentage }} of the requests have a {{ $labels.objective }} over the last "
+                    "finite bucket of the engine's histogram: how slow they are cannot be told, only that they are."
+                ),
+            ),
+        ),
+    )
+
+
+def _above(name: str, bound: Severity, *, hold: str, keep: str) -> Alert:
+    return Alert(
+        name,
+        f'{LATENCY_P95}\n> on ({OBJECTIVE}) group_left ()\n{OBJECTIVE_SECONDS}{{bound="{bound}"}}',
+        severity=bound,
+        hold=hold,
+        keep=keep,
+        summary=f"P95 {{{{ $labels.objective }}}} of {{{{ $labels.namespace }}}}/{{{{ $labels.workload }}}} is "
+        f"{{{{ $value | humanizeDuration }}}}, over its {bound} bound.",
+        description=(
+            f"The {{{{ $labels.objective }}}} that 95 % of the requests of {{{{ $labels.workload }}}} stay within is "
+            f"{{{{ $value | humanizeDuration }}}}, longer than the {bound} bound of its policy."
+        ),
+    )

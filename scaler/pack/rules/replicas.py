@@ -1,0 +1,133 @@
+"""What was decided against what came of it: replicas, the batch, and demand that no replica answers."""
+
+from __future__ import annotations
+
+from scaler.pack.model import Alert, Group, Recording
+from scaler.pack.series import (
+    CEILING,
+    DEMAND,
+    DESIRED,
+    FAILED_LOADS,
+    KUBE_READY,
+    NEEDED,
+    OWN_READY,
+    READY,
+    SIGNAL,
+    TARGET_BATCH,
+    WORKLOAD,
+)
+
+#: The HPA leaves a difference within its tolerance alone.
+_HPA_TOLERANCE = 0.1
+#: Changes within half an hour, and how many of them must go each way: a long climb is no flapping.
+_CHANGES, _EACH_WAY = 6, 3
+_LATELY = "5m"
+#: The default of ``replicas.load_timeout_seconds``: how long a woken replica may take.
+_LOAD_TIME = "15m"
+
+
+def replicas_group() -> Group:
+    """DemandWithoutReplicas, AtMaxReplicas, ReplicasNotConverging, BatchNotApplied, Flapping."""
+    return Group(
+        "loadtide.replicas",
+        (
+            Recording(READY, f"{OWN_READY} or on ({WORKLOAD}) {KUBE_READY}"),
+            *_demand(),
+            *_outcome(),
+            _flapping("replicas", DESIRED),
+            _flapping("batch", TARGET_BATCH),
+        ),
+    )
+
+
+def _demand() -> tuple[Alert, ...]:
+    # A wake is forgotten when its load has failed, and callers try again now and then: what counts is lately.
+    unanswered = f"max_over_time({DEMAND}[{_LATELY}]) > 0\nunless on ({WORKLOAD}) {READY} > 0"
+    summary = "Requests for {{ $labels.namespace }}/{{ $labels.workload }} wait, and no replica is ready."
+    return (
+        Alert(
+            "DemandWithoutReplicas",
+            f"{unanswered}\nand on ({WORKLOAD}) {FAILED_LOADS} > 0",
+            severity="critical",
+            hold="1m",
+            labels={"cause": "load_failed"},
+            summary=summary,
+            description=(
+                "A replica of {{ $labels.workload }} was started and did not get ready within the load time of its "
+                "policy, and requests are waiting. loadtide tries again, later each time."
+            ),
+        ),
+        Alert(
+            "DemandWithoutReplicas",
+            unanswered,
+            severity="critical",
+            hold=_LOAD_TIME,
+            labels={"cause": "not_ready"},
+            summary=summary,
+            description=(
+                f"{{{{ $labels.workload }}}} has had waiting requests and no ready replica for {_LOAD_TIME}: it was "
+                "not started, found no node, or does not load."
+            ),
+        ),
+    )
+
+
+def _outcome() -> tuple[Alert, ...]:
+    applied = f'max by ({WORKLOAD}) ({SIGNAL}{{signal="applied_batch"}})'
+    return (
+        Alert(
+            "AtMaxReplicas",
+            f"{DESIRED} >= {CEILING} and {NEEDED} > {CEILING}",
+            severity="warning",
+            hold="15m",
+            keep="5m",
+            dashboard="decisions",
+            summary="{{ $labels.namespace }}/{{ $labels.workload }} is at its most replicas and needs more.",
+            description=(
+                "The load of {{ $labels.workload }} asks for more than the {{ $value }} replicas that it may have. "
+                "Requests queue, and objectives will not be met."
+            ),
+        ),
+        Alert(
+            "ReplicasNotConverging",
+            f"abs({DESIRED} - {READY}) > {_HPA_TOLERANCE} * {READY}",
+            severity="warning",
+            hold="15m",
+            dashboard="decisions",
+            summary="{{ $labels.namespace }}/{{ $labels.workload }} does not get the replicas that were decided.",
+            description=(
+                "For 15 minutes the ready replicas of {{ $labels.workload }} have differed from the decided ones, now "
+                "by {{ $value }}: more than what the HPA's tolerance leaves alone."
+            ),
+        ),
+        Alert(
+            "BatchNotApplied",
+            f"{TARGET_BATCH} != on ({WORKLOAD}) {applied}",
+            severity="warning",
+            hold="5m",
+            dashboard="decisions",
+            summary="{{ $labels.namespace }}/{{ $labels.workload }} does not run the batch size that was decided.",
+            description=(
+                "A replica of {{ $labels.workload }} reports another batch size than the decided {{ $value }}. Memory "
+                "and latency are then protected on paper only."
+            ),
+        ),
+    )
+
+
+def _flapping(what: str, series: str) -> Alert:
+    changes, falls = f"changes({series}[30m])", f"resets({series}[30m])"
+    return Alert(
+        "Flapping",
+        f"{changes} > {_CHANGES}\nand {falls} >= {_EACH_WAY}\nand {changes} - {falls} >= {_EACH_WAY}",
+        severity="warning",
+        hold="5m",
+        keep="10m",
+        labels={"target": what},
+        dashboard="decisions",
+        summary="The {{ $labels.target }} of {{ $labels.namespace }}/{{ $labels.workload }} go up and down.",
+        description=(
+            "{{ $value }} changes of the {{ $labels.target }} of {{ $labels.workload }} in 30 minutes, up and down. "
+            "Each costs a cold start or a settling batch."
+        ),
+    )

@@ -1,0 +1,46 @@
+"""Where GPU telemetry of a workload comes from: the ``gpu`` part of the policy."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Final
+
+from pydantic import Field, field_validator
+
+from scaler.policy.group import Group
+from scaler.policy.sources import is_http_url
+from scaler.policy.texts import Texts
+
+_LABEL_NAME: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*", re.ASCII)
+
+
+class Gpu(Group):
+    """GPU telemetry from DCGM exporters. Never required: without it the GPU signals are unknown, and nothing waits."""
+
+    dcgm_urls: tuple[str, ...] = ()
+    """The ``/metrics`` URL of each DCGM exporter on whose node the workload may run."""
+    match: Texts = Texts()
+    """Labels that make a series of the exporters this workload's GPU: all of them, exactly. For example namespace and
+    container. Unset: a replica's GPUs are those that its pod holds."""
+    timeout_seconds: Annotated[float, Field(gt=0.0, le=60.0)] = 3.0
+    """Limit for connecting, waiting and reading one exporter, all together."""
+
+    @field_validator("dcgm_urls")
+    @classmethod
+    def _http_urls(cls, urls: tuple[str, ...]) -> tuple[str, ...]:
+        for url in urls:
+            if not is_http_url(url):
+                raise ValueError(f"{url!r} is not a URL; write for example http://dcgm-exporter:9400/metrics")
+        if len(set(urls)) != len(urls):
+            raise ValueError("the same URL stands here twice; each exporter's URL is wanted once")
+        return urls
+
+    @field_validator("match")
+    @classmethod
+    def _labels(cls, match: Texts) -> Texts:
+        for name, value in match.items():
+            if not _LABEL_NAME.fullmatch(name):
+                raise ValueError(f"{name!r} is not a label; write for example namespace: chat")
+            if not value:
+                raise ValueError(f"{name} is empty, which no series has; write its value")
+        return match

@@ -1,0 +1,288 @@
+"""Ownership shared through Redis, as the loop, the API and KEDA's service see it: what is written, answered, told.
+
+The reasons are in :mod:`scaler.serve.ownership`, what Redis must do in one step in :mod:`scaler.serve.lease`.
+Everything here runs on the event loop; between two awaits nothing changes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import structlog
+
+from scaler.policy.metadata import storable
+from scaler.serve.claims import STEADY_SECONDS, Claims
+from scaler.serve.copies import Copies
+from scaler.serve.demand_body import DemandReport
+from scaler.serve.demand_relay import DemandRelay
+from scaler.serve.holding import Held
+from scaler.serve.inbox import TooManySourcesError
+from scaler.serve.lease import LEASE_SECONDS, RETRY_SECONDS
+from scaler.serve.membership import Membership
+from scaler.serve.ownership import OwnerUnheard, Superseded, put
+from scaler.serve.published_json import encode
+from scaler.serve.redis_link import RedisLink, RedisTrouble
+from scaler.serve.redis_store import RedisStore
+from scaler.serve.snapshot import Snapshot
+from scaler.serve.store import StoredWorkload
+from scaler.serve.succession import memory_text
+from scaler.serve.workloads import Workload, Workloads
+
+log = structlog.get_logger(__name__)
+
+#: How often everything is compared with Redis, for messages that were missed.
+COMPARE_SECONDS = 5.0
+#: Longest that a call waits for a write under way.
+WRITE_SECONDS = 0.5
+#: Longest that starting waits for Redis.
+START_SECONDS = 3.0
+
+
+class SharedOwnership:
+    """This scaler among others, over ``link``. ``steady_seconds``: see :mod:`scaler.serve.claims`."""
+
+    def __init__(self, workloads: Workloads, link: RedisLink, *, steady_seconds: float = STEADY_SECONDS) -> None:
+        self._workloads = workloads
+        self._link = link
+        self._store = store = RedisStore(link)
+        self._membership = Membership(link, store, workloads.mono)
+        self._lease = self._membership.lease
+        self._held: dict[str, Held] = {}
+        self._copies = Copies(workloads, store, self._membership, self._held.__contains__)
+        self._relay = DemandRelay(store, self._membership)
+        self._claims = Claims(
+            workloads, store, self._membership, self._copies, self._relay, self._held, steady_seconds=steady_seconds
+        )
+        self._known: set[str] = set()
+        #: Workloads whose metadata the others have yet to hear of.
+        self._untold: set[str] = set()
+        #: Whether another scaler has said that it was called about a workload; once for any number of them.
+        self._to_learn = False
+        self._compare_due = workloads.mono()
+        self._told_restarts = 0
+        self._compared = asyncio.Event()
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    @property
+    def trouble(self) -> str | None:
+        """Why Redis does not answer; None while it does."""
+        return self._membership.trouble
+
+    def owns(self, name: str) -> bool:
+        """Whether we hold it, and the lease lasts or there is no Redis to give it to anybody else."""
+        return name in self._held and self._lease.acts(self._workloads.mono())
+
+    def notice(self, workload: Workload) -> None:
+        """Tell the others of new metadata; see soon whether a workload without owner is to be ours."""
+        if self._copies.is_news(workload):
+            self._untold.add(workload.name)
+        if workload.owner is None or workload.name in self._untold:
+            self._membership.after_beat.set()
+
+    async def publish(self, workload: Workload, snapshot: Snapshot, stored: Callable[[], StoredWorkload]) -> None:
+        """Write under our token. Without an answer from Redis the decision stays unconfirmed, and is written again when
+        Redis is back. Raises :class:`Superseded`.
+        """
+        held = self._held.get(workload.name)
+        if held is None:
+            raise Superseded
+        held.decided(snapshot, stored())
+        if self._lease.in_reach:
+            with contextlib.suppress(RedisTrouble):
+                await self._write(workload.name, held)
+
+    async def answer(self, workload: Workload) -> Snapshot | None:
+        """Ours while it is certainly ours; else the copy, once Redis has said that it is the last."""
+        name, mono = workload.name, self._workloads.mono
+        held = self._held.get(name)
+        if held is not None and not held.told(workload.snapshot) and self._lease.held(mono()):
+            await self._workloads.wait_change(workload, workload.version, WRITE_SECONDS)
+            held = self._held.get(name)
+        if held is not None and self._lease.held(mono()):
+            if not held.told(workload.snapshot) or held.contradicts():
+                raise OwnerUnheard(f"{name}: its last decision is not written to {self._link.where} yet")
+            return workload.snapshot
+        if held is not None and self._lease.alone(mono()):
+            return workload.snapshot
+        if not self._lease.in_reach:
+            raise OwnerUnheard(f"{name}: its owner's last decision cannot be read: {self.trouble}")
+        settled = self._lease.settled(mono())
+        return await self._copies.latest(workload, None if settled else frozenset(self._membership.living))
+
+    async def tell(self, workload: Workload, report: DemandReport | None) -> None:
+        """Into Redis, where the owner of the moment and its successors find it; ours at once into the inbox too."""
+        if self.owns(workload.name):
+            put(workload, report)
+            self._run(self._keep_demand(workload, report))
+            return
+        try:
+            if not self._lease.in_reach:
+                raise OwnerUnheard(self.trouble)
+            taken = await self._relay.tell(workload, report)
+        except (RedisTrouble, OwnerUnheard) as trouble:
+            raise OwnerUnheard(f"{workload.name}: its owner cannot be told: {trouble}") from trouble
+        if not taken:
+            raise TooManySourcesError("as many sources as are kept report already; give each gateway one lasting name")
+
+    async def start(self) -> None:
+        """Begin to beat, listen and follow; wait a little for the first contact, so that readiness means something."""
+        for keeping in (self._membership.keep(), self._listen(), self._copies.follow(), self._keep()):
+            self._run(keeping)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(START_SECONDS):
+                await self._compared.wait()
+
+    async def stop(self) -> None:
+        """End the session, so that the others need not wait for its end."""
+        held = len(self._held)
+        self._held.clear()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._membership.leave()
+        log.info("ownership given up", workloads=held)
+        await self._link.close()
+
+    # -- keeping -------------------------------------------------------------------------------------------------------
+
+    async def _keep(self) -> None:
+        """See to ownership after each beat, and whenever there is a reason to."""
+        while True:
+            await self._membership.after_beat.wait()
+            self._membership.after_beat.clear()
+            if not self._lease.held(self._workloads.mono()):
+                continue  # whatever we wrote would be owned by nobody who lives
+            try:
+                await self._see_to()
+            except RedisTrouble:
+                self._membership.doubt()
+            except Exception:
+                log.exception("keeping ownership failed")
+
+    async def _see_to(self) -> None:
+        """What we hold is written, what nobody asks for is let go, what is ours to take is taken."""
+        known = set(self._workloads.names())
+        gone, self._known = self._known - known, known
+        for name in gone:
+            if name in self._held:
+                await self._store.unregister(name)
+                await self._claims.release(name)
+            self._copies.forget(name)
+        restarts = self._membership.restarts
+        if restarts != self._told_restarts:
+            await self._copies.tell_again()
+            self._told_restarts, self._compare_due = restarts, self._workloads.mono()
+        for name in [name for name, held in self._held.items() if held.confirmed_at != restarts]:
+            self._run(self._rewrite(name))
+        await asyncio.gather(*(self._register(name) for name in tuple(self._untold)))
+        if self._to_learn:
+            self._to_learn = False
+            await self._copies.learn(just_asked=True)
+        now = self._workloads.mono()
+        if now >= self._compare_due:
+            self._compare_due = now + COMPARE_SECONDS
+            await self._copies.compare()
+            self._compared.set()
+            held = filter(None, map(self._workloads.get, self._held))
+            self._untold |= {workload.name for workload in held if self._copies.is_news(workload)}
+        await self._claims.balance(now)
+
+    # -- writes --------------------------------------------------------------------------------------------------------
+
+    async def _write(self, name: str, held: Held) -> None:
+        """Write the last decision. Raises :class:`Superseded` where the workload is no longer ours, RedisTrouble."""
+        async with held.writing:
+            if held.latest is None:
+                return
+            (snapshot, stored), restarts = held.latest, self._membership.restarts
+            session, version = self._membership.session, held.next_version()
+            try:
+                ours = await self._store.publish(
+                    name,
+                    session,
+                    version,
+                    encode(snapshot),
+                    memory_text(name, stored),
+                    age_seconds=max(0.0, self._workloads.mono() - snapshot.decided_at.mono),
+                    served=bool(snapshot.decision.ready),
+                )
+            except RedisTrouble:
+                self._membership.doubt()
+                raise
+            if ours:
+                held.confirm(snapshot, restarts)
+                if self._held.get(name) is held:
+                    self._copies.place(name, session, held.token, version)
+                return
+        if self._held.get(name) is held:
+            del self._held[name]
+            log.warning("workload lost to another scaler, its decision is dropped", workload=name)
+            self._copies.lost(name)
+        raise Superseded
+
+    async def _rewrite(self, name: str) -> None:
+        held = self._held.get(name)
+        if held is not None and not held.writing.locked():
+            with contextlib.suppress(Superseded, RedisTrouble):
+                await self._write(name, held)
+
+    async def _register(self, name: str) -> None:
+        workload = self._workloads.get(name)
+        if workload is not None and workload.metadata is not None:
+            await self._store.register(name, storable(workload.metadata))
+        self._untold.discard(name)
+
+    # -- messages and demand -------------------------------------------------------------------------------------------
+
+    async def _listen(self) -> None:
+        """Hear the others for ever, over a new connection when one breaks or falls silent."""
+        while True:
+            with contextlib.suppress(RedisTrouble):
+                async for words in self._link.events(LEASE_SECONDS):
+                    self._hear(words)
+            await asyncio.sleep(RETRY_SECONDS)
+
+    def _hear(self, words: list[str]) -> None:
+        session = self._membership.session
+        match words:
+            case ["listening"]:
+                self._compare_due = self._workloads.mono()  # whatever was said before was missed
+                self._membership.after_beat.set()
+            case ["published" | "owned", name, by] if by != session:
+                self._copies.mark(name)
+            case ["demand", name, by] if self.owns(name):
+                # Ours is in the inbox and judged, unless it was read from Redis just before ours came there.
+                self._run(self._take_demand(name, evaluate=by != session))
+            case ["registered", _]:
+                self._to_learn = True
+                self._membership.after_beat.set()
+            case ["released", name]:
+                self._copies.freed(name)
+                self._membership.after_beat.set()
+            case ["gone", by]:
+                self._membership.ended(by)
+                self._membership.after_beat.set()
+            case _:
+                return
+
+    async def _keep_demand(self, workload: Workload, report: DemandReport | None) -> None:
+        """For a successor: we have heard it ourselves."""
+        with contextlib.suppress(RedisTrouble):
+            await self._relay.tell(workload, report)
+
+    async def _take_demand(self, name: str, *, evaluate: bool) -> None:
+        with contextlib.suppress(RedisTrouble):
+            demand = await self._store.demand(name)
+            workload = self._workloads.get(name)
+            if workload is not None and self.owns(name):
+                self._relay.put(workload, demand)
+                if evaluate:
+                    self._workloads.evaluate_soon(workload)
+
+    def _run(self, work: Coroutine[Any, Any, object]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

@@ -1,0 +1,135 @@
+"""The latency budget over pairs of windows: both must burn, and the share of slow requests decides."""
+
+from __future__ import annotations
+
+from tests.pack.cases.case import (
+    CHAT,
+    OTHER_POD,
+    Case,
+    Labels,
+    Pattern,
+    ending,
+    fires,
+    growing,
+    histogram,
+    objective,
+    silent,
+    with_gap,
+    with_reset,
+)
+
+ALERT = "LatencyBudgetBurn"
+TTFT = "time_to_first_token_seconds"
+
+
+def requests(slow_share: float, pattern: Pattern, each: float = 100, **labels: str) -> dict[str, str]:
+    """So many requests a minute, of which that share is slower than the objective of 1 s."""
+    slow = each * slow_share
+    return histogram(TTFT, {"1": each - slow, "10": slow, "+Inf": 0.0}, pattern, **labels)
+
+
+def changed(slow_before: float, slow_after: float, before: int, after: int) -> dict[str, str]:
+    """100 requests each scrape, with another share of slow ones from ``before`` on."""
+    found: dict[str, str] = {}
+    for bound, first, second in (("1", 1 - slow_before, 1 - slow_after), ("10", 1, 1), ("+Inf", 1, 1)):
+        pattern = f"0+{100 * first:g}x{before} {100 * (first * before + second):g}+{100 * second:g}x{after}"
+        found |= histogram(TTFT, {bound: 0.0}, lambda _, values=pattern: values)
+    return found
+
+
+def page(severity: str, long: str, short: str) -> Labels:
+    labels = {**CHAT, "model_name": "llama", "objective": "ttft", "severity": severity}
+    return {**labels, "long_window": long, "short_window": short}
+
+
+def cases() -> list[Case]:
+    return [*_hour(), *_longer()]
+
+
+def _hour() -> list[Case]:
+    burning = page("critical", "1h", "5m")
+
+    def case(name: str, series: dict[str, str], *expected: tuple[int, tuple[Labels, ...]]) -> Case:
+        return Case(ALERT, f"1h and 5m: {name}", objective(200) | series, expected, which={"long_window": "1h"})
+
+    return [
+        # The windows are summed up every five minutes of the clock.
+        case("fires", requests(1, growing(20)), *fires(7, burning)),
+        case("73 % slow", requests(0.73, growing(20)), *fires(7, burning)),
+        case("71 % slow", requests(0.71, growing(20)), *silent(7, 15)),
+        case("spelt with _", requests(1, growing(20), colon=False), *fires(7, burning)),
+        case("idle", requests(1, lambda each: f"{each:g}x30"), *silent(7, 20)),
+        case("nothing but zero replicas", {}, *silent(7, 20)),
+        case(
+            "scaled to zero: over once the short window is empty", requests(1, ending(20)), (21, (burning,)), (26, ())
+        ),
+        case(
+            "one failed scrape changes nothing", requests(1, with_gap(14, 20)), *((m, (burning,)) for m in (14, 15, 16))
+        ),
+        case(
+            "a restart of the engine changes nothing",
+            requests(1, with_reset(14, 20)),
+            (15, (burning,)),
+            (20, (burning,)),
+        ),
+        case("19 requests in the short window", requests(1, growing(60), each=3.8), *silent(30, 50)),
+        case("20 requests in the short window", requests(1, growing(60), each=4), *fires(7, burning)),
+        case(
+            "two pods, one quick: half are slow",
+            requests(1, growing(20)) | requests(0, growing(20), pod=OTHER_POD),
+            *silent(7, 15),
+        ),
+        case("only the last ten minutes", changed(0, 1, 50, 60), *silent(60)),
+        case("only until five minutes ago", changed(1, 0, 50, 20), (50, (burning,)), (56, ())),
+    ]
+
+
+def _longer() -> list[Case]:
+    return [
+        *_pair(page("critical", "6h", "30m"), share=0.30, begins=5, hold=15, short_share=1.0),
+        *_pair(page("warning", "1d", "2h"), share=0.15, begins=60, hold=60, short_share=1.0),
+        # Six hours are more than 5 % of three days, so that even the short window alone must not be all slow.
+        *_pair(page("warning", "3d", "6h"), share=0.05, begins=60, hold=180, short_share=0.4),
+    ]
+
+
+def _pair(burning: Labels, *, share: float, begins: int, hold: int, short_share: float) -> list[Case]:
+    """``begins`` is the minute from which on the condition can hold: increases are added up every five minutes, for
+    windows of days every hour.
+    """
+    long, short = _minutes(burning["long_window"]), _minutes(burning["short_window"])
+
+    def case(name: str, series: dict[str, str], *expected: tuple[int, tuple[Labels, ...]]) -> Case:
+        what = f"{burning['long_window']} and {burning['short_window']}: {name}"
+        which = {"long_window": burning["long_window"]}
+        return Case(ALERT, what, objective(1000) | series, expected, step=5, which=which)
+
+    at = begins + hold
+    fire = ((at - 5, ()), (at, (burning,)))
+    hour = 60 // 5
+    return [
+        case("fires", requests(1, growing(200)), *fire),
+        case("just over the share", requests(share + 0.01, growing(200)), *fire),
+        case("just under the share", requests(share - 0.01, growing(200)), *silent(at, at + 60)),
+        case("exactly the share", requests(share, growing(200), each=20), *silent(at, at + 60)),
+        case("spelt with _", requests(1, growing(200), colon=False), *fire),
+        case("idle", requests(1, lambda each: f"{each:g}x200"), *silent(at, at + 60)),
+        case("scaled to zero", {}, *silent(at, at + 60)),
+        case("19 requests", requests(1, lambda each: f"0 {each:g}x200", each=19), *silent(at, at + 60)),
+        case("a restart and a failed scrape", requests(1, with_reset(2 * hour, 5 * hour)), (at + 60, (burning,))),
+        case(
+            "only the short window",
+            changed(0, short_share, (long - short) // 5, short // 5 + 10),
+            *silent(long),
+        ),
+        case(
+            "until the short window is past",
+            changed(1, 0, at // 5 + 6, short // 5 + 3 * hour),
+            (at + 30, (burning,)),
+            (at + 30 + short + 65, ()),
+        ),
+    ]
+
+
+def _minutes(text: str) -> int:
+    return int(text[:-1]) * {"m": 1, "h": 60, "d": 1440}[text[-1]]

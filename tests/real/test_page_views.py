@@ -1,0 +1,278 @@
+"""The live page in a real browser, over snapshots made by hand: an hour of history, hundreds of workloads, a loop that
+has died, texts that look like markup; with the keyboard alone, on a phone, in light and dark.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+pytest.importorskip("selenium", reason="selenium is not installed: pip install -e '.[dev]'")
+
+from scaler.control.model import Admission, Code, LoadState, Now, Suppressed, Target, Targets
+from scaler.serve.http import make_app, start_http
+from scaler.serve.snapshot import SourceHealth
+from scaler.serve.timeline import moment
+from scaler.signals.model import Known, Stale
+from tests.real import chromium
+from tests.real.chromium import Browser
+from tests.real.test_page import picture
+from tests.serve.tide import SIGNALS, START, FakeWorkloads, adjusted, latency, snapshot
+
+pytestmark = pytest.mark.real
+
+NOW = 10_000.0
+MARKUP = "<img src=x onerror=alert(1)> & <b>bold</b>"
+
+
+def hour(workloads: FakeWorkloads, name: str, state: LoadState = LoadState.NORMAL) -> None:
+    """A workload with an hour behind it: a calm half, a jump with a queue, and then ``state``."""
+    workload = workloads.add(name)
+    for tick in range(721):
+        ago, at = 3600 - 5 * tick, NOW - 3600 + 5 * tick
+        busy, critical = 900 < ago < 1500, 1000 < ago < 1300
+        now = LoadState.CRITICAL if critical else LoadState.HIGH if busy else LoadState.NORMAL if ago else state
+        running, p95 = (60.0, latency(2.5, 5.0)) if busy else (12.0, latency(0.1, 0.25))
+        fresh = replace(
+            SIGNALS,
+            running=Known(running, at),
+            waiting=Known(20.0 if busy else 0.0, at),
+            arrivals_per_second=Known(running / 4, at),
+            ttft_seconds=Known(p95, at),
+            applied_batch=Known(32.0, at),
+            pending=Known(0.0, at),
+            ready_replicas=Known(1.0, at),
+            kv_use_ratio=Known(0.9 if busy else 0.3, at),
+        )
+        made = snapshot(
+            name,
+            signals=fresh,
+            state=now,
+            cause=None,
+            targets=Targets(4 if busy else 1, True, 16 if critical else 32),
+            verdicts={"ttft": "breached" if busy else "met", "ttft_critical": "met", "tpot": "undecided"},
+            decided_at=Now(START - timedelta(seconds=ago), at),
+            suppressed=(Suppressed(Code.COOLDOWN, Target.BATCH, 64, 32, remaining_seconds=41.0),),
+        )
+        workload.timeline.append(moment(made))
+        workload.snapshot = made
+    workload.adjustments.extend(adjusted(made, minute) for minute in range(3))
+
+
+@contextmanager
+def served(workloads: FakeWorkloads) -> Iterator[str]:
+    """The address of an application over ``workloads``, served by a thread of its own."""
+    workloads.seconds = NOW + 1.0
+    bound: list[int] = []
+    up, loop, over = threading.Event(), asyncio.new_event_loop(), asyncio.Event()
+
+    async def serve() -> None:
+        app = make_app(workloads, token=None, registry=CollectorRegistry(), stopping=asyncio.Event())
+        runner, port = await start_http(app, "127.0.0.1", 0)
+        bound.append(port)
+        up.set()
+        await over.wait()
+        await runner.cleanup()
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
+    thread.start()
+    assert up.wait(10)
+    try:
+        yield f"http://127.0.0.1:{bound[0]}/"
+    finally:
+        loop.call_soon_threadsafe(over.set)
+        thread.join()
+        loop.close()
+
+
+@pytest.fixture
+def workloads() -> FakeWorkloads:
+    known = FakeWorkloads()
+    for name, state in (
+        ("chat/llama", LoadState.NORMAL),
+        ("code/qwen", LoadState.CRITICAL),
+        ("embed/bge", LoadState.IDLE),
+    ):
+        hour(known, name, state)
+    return known
+
+
+@pytest.fixture
+def page(browser: Browser, workloads: FakeWorkloads) -> Iterator[Browser]:
+    browser.size(1280, 1000)
+    browser.scheme("light")
+    with served(workloads) as address:
+        browser.open(address)
+        browser.sees("chat/llama", "#workloads")
+        yield browser
+        browser.look_behind(address)
+
+
+def test_the_loudest_stands_first_with_its_trend_and_its_p95(page: Browser) -> None:
+    assert page.text("#workloads tbody tr:first-child").startswith("code/qwen critical")
+    assert "0.1–0.25 s of 1 s met" in page.text("#workloads tbody")
+    assert len(page.all("#workloads svg.spark")) == 3
+    assert ", at most 80 in 30 min" in str(page.one("#workloads td.load").get_attribute("textContent"))
+    picture(page, "overview")
+
+
+def test_a_dead_loop_is_the_first_thing_one_sees(page: Browser, workloads: FakeWorkloads) -> None:
+    workloads.current, workloads.seconds = False, NOW + 80.0
+    page.sees("The loop has stopped: nothing is being decided. KEDA is told UNAVAILABLE", "#alarm")
+    page.sees("The last decision was made 1 min 2", "#alarm")
+    assert page.one("#alarm").get_attribute("role") == "alert"
+    assert page.text("#link") == "answers, but decides nothing"
+    assert "was normal no recent tick" in page.text("#workloads")
+    assert page.audit() == []
+    picture(page, "dead")
+    page.one("#workloads a.name").click()
+    page.sees("No recent tick: what is shown is old", "#one-alarm")
+    workloads.current, workloads.seconds = True, NOW + 1.0
+    page.until(lambda: page.text("#one-alarm"), lambda text: not text, "calm again")
+
+
+def test_the_keyboard_alone_leads_everywhere_and_reads_the_timeline(page: Browser) -> None:
+    page.press(chromium.TAB)
+    assert page.focused() == "skip"
+    for _ in range(20):
+        page.press(chromium.TAB)
+        if page.focused() == "chat/llama":
+            break
+    page.press(chromium.ENTER)
+    page.sees("chat/llama", "#one-title")
+    assert page.focused() == "one-title"
+    timeline = page.one("#timeline")
+    for _ in range(10):
+        page.press(chromium.TAB)
+        if page.focused() == "timeline":
+            break
+
+    def value() -> str:
+        return str(timeline.get_attribute("aria-valuetext"))
+
+    assert "now: normal. Requests: running 12, waiting 0." in value()
+    page.press(chromium.HOME)
+    assert "30 min" in value() or "29 min" in value()
+    page.press(*[chromium.RIGHT] * 20)
+    assert "critical" in value()
+    assert "TTFT P95: 2.5–5 s" in value()
+    assert "critical" in page.text("#moment")
+    assert "running 60 waiting 20" in page.text("#timeline")
+    at = value().split(",")[0]
+    page.press(chromium.LEFT)
+    assert value().split(",")[0] < at
+    picture(page, "pointing")
+    page.press(chromium.ESCAPE)
+    assert "now: normal" in value()
+    page.press(chromium.TAB, chromium.ENTER)  # the summary of the table
+    page.sees("Requests: running", "#timeline-table")
+    assert len(page.all("#timeline-table tbody tr")) > 150
+    assert page.audit() == []
+    page.driver.back()
+    page.until(page.focused, lambda where: where == "chat/llama", "the link one came by has the focus again")
+
+
+def test_a_range_is_chosen_and_what_is_held_counts_down(page: Browser) -> None:
+    page.one("#workloads a.name").click()
+    page.sees("cooldown", "#suppressed")
+    page.sees("left", "#suppressed .left")
+    for minutes in ("60", "10"):
+        button = next(each for each in page.all("#ranges button") if each.text == f"{minutes} min")
+        button.click()
+        asked = f"/timeline?minutes={minutes}"
+        page.until(lambda asked=asked: page.requests_of(asked), bool, asked)
+        assert button.get_attribute("aria-pressed") == "true"
+    first = page.text("#suppressed .left")
+    page.until(lambda: page.text("#suppressed .left"), lambda text: text != first, "a countdown that moves")
+
+
+def test_hundreds_are_sorted_filtered_and_drawn_in_part(page: Browser, workloads: FakeWorkloads) -> None:
+    for number in range(300):
+        state = LoadState.STALLED if number == 250 else LoadState.NORMAL
+        signals = replace(SIGNALS, running=Known(float(number), NOW))
+        made = snapshot(
+            f"team-{number % 7}/w{number:03}",
+            state=state,
+            signals=signals,
+            targets=Targets(number, True, 8),
+            decided_at=Now(START, NOW),
+        )
+        workloads.add(made.workload, made)
+    page.sees("303 in all", "#shown")
+    assert len(page.all("#workloads tbody tr")) == 200
+    assert page.text("#workloads tbody tr:first-child .name") == "team-5/w250"
+    page.one("#workloads thead th[data-key=replicas] button").click()
+    assert page.text("#workloads tbody tr:first-child .name") == "team-5/w299"
+    assert page.one("#workloads thead th[data-key=replicas]").get_attribute("aria-sort") == "descending"
+    page.one("#workloads thead th[data-key=replicas] button").click()
+    assert page.text("#workloads tbody tr:first-child .replicas").startswith("0 wanted")
+    page.one("#search").send_keys("team-3/")
+    page.sees("43 of 303", "#shown")
+    page.one("#search").send_keys("nothing-like-it")
+    page.sees("No workload matches", "#none-match")
+    page.one("#unfilter").click()
+    page.sees("303 in all", "#shown")
+    page.one("#more").click()
+    assert len(page.all("#workloads tbody tr")) == 303
+    next(each for each in page.all("#states button") if "stalled" in each.text).click()
+    page.sees("1 of 303", "#shown")
+    assert page.audit() == []
+    picture(page, "many")
+
+
+def test_texts_from_elsewhere_are_texts(page: Browser, workloads: FakeWorkloads) -> None:
+    before = workloads.get("code/qwen")
+    assert before is not None
+    assert before.snapshot is not None
+    health = (SourceHealth("scrape", "http://vllm:8000/metrics", False, MARKUP, 0.1),)
+    targets = Targets(1, True, 8, None, Admission.HOLD)
+    signals = replace(before.snapshot.signals, running=Stale(3.0, NOW - 60), warnings=(MARKUP,))
+    before.snapshot = replace(
+        before.snapshot, warnings=(MARKUP,), health=health, signals=signals,
+        decision=replace(before.snapshot.decision, targets=targets),
+    )  # fmt: skip
+    page.one("#workloads a.name").click()
+    page.sees(MARKUP, "#one-warnings")
+    assert MARKUP in page.text("#sources")
+    assert page.all("main img, main b:not(.value b)") == []
+    assert "Admission: new requests are held back." in page.text("#one-warnings")
+    assert "3 (stale)" in page.text("#facts")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_state_can_be_read_in_both_schemes_on_a_phone_and_by_a_screen_reader(
+    page: Browser, workloads: FakeWorkloads, scheme: str
+) -> None:
+    for state in LoadState:
+        workloads.add(f"states/{state}", snapshot(f"states/{state}", state=state, decided_at=Now(START, NOW)))
+    lost = snapshot("states/lost", state=LoadState.UNKNOWN, available=False, decided_at=Now(START, NOW))
+    workloads.add("states/lost", lost)
+    page.scheme(scheme)
+    page.sees("states/stalled", "#workloads")
+    assert page.audit() == []
+    page.size(390, 844)
+    assert page.audit() == []
+    assert page.overflow() == 0
+    picture(page, f"phone-{scheme}")
+    next(each for each in page.all("a.name") if each.text == "chat/llama").click()
+    page.sees("normal", "#timeline")
+    assert page.audit() == []
+    assert page.overflow() == 0
+    picture(page, f"phone-depth-{scheme}")
+    page.size(1280, 1000)
+    page.one("#absent summary").click()
+    assert page.audit() == []
+    picture(page, f"depth-{scheme}")
+
+
+def test_who_asks_for_less_motion_gets_none(page: Browser) -> None:
+    features = [{"name": "prefers-reduced-motion", "value": "reduce"}]
+    page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+    assert page.driver.execute_script("return document.getAnimations().length") == 0

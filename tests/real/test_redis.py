@@ -1,0 +1,335 @@
+"""Three scalers around a real Redis: whatever dies, freezes or restarts, they give one answer and forget nothing.
+
+One caller asks all of them in turn, as KEDA does over a balanced name. ``UNAVAILABLE`` is an answer that KEDA holds on;
+what must never be seen is ``true`` and ``false`` by turns.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from itertools import cycle, groupby
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from scaler.serve.externalscaler_pb2 import ScaledObjectRef
+from scaler.serve.externalscaler_pb2_grpc import ExternalScalerStub
+from tests.real.redis_server import RedisServer, Wire
+from tests.running_scaler import RunningScaler, running_scaler
+
+pytestmark = pytest.mark.real
+
+TOKEN = "gateway-token"
+TICK_SECONDS = 0.3
+NAME = "chat/m"
+PATH = f"/v1/workloads/{NAME}"
+#: A dead owner's workloads have moved within this (LEASE_SECONDS, a beat and a tick).
+MOVED_SECONDS = 5.0
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[str]:
+    """The metrics URL of a stand-in for vLLM that nobody sends a request to."""
+    command = [sys.executable, "-m", "scaler.lab.standin", "--max-num-seqs", "16"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        yield json.loads(process.stdout.readline())["metrics"]
+        process.terminate()
+
+
+@dataclass
+class Fleet:
+    """Scalers that share one Redis, and one ScaledObject that they are called about."""
+
+    scalers: list[RunningScaler]
+    metadata: dict[str, str]
+
+    def owner(self, asked: RunningScaler) -> RunningScaler | None:
+        """The scaler that ``asked`` takes for the workload's owner, if that one lives."""
+        name = asked.get(PATH)["owner"]
+        return next((each for each in self.scalers if name is not None and name in each.log.read_text()), None)
+
+    def settled_owner(self) -> RunningScaler:
+        """The one owner that all agree on, after its first decision."""
+        return until(10, "one owner", self._agreed)
+
+    def _agreed(self) -> RunningScaler | None:
+        owners = [self.owner(each) for each in self.scalers]
+        told = [each.get(PATH)["decided_at"] for each in self.scalers]
+        return owners[0] if owners[0] is not None and owners.count(owners[0]) == len(owners) and all(told) else None
+
+    def others(self, than: RunningScaler) -> list[RunningScaler]:
+        return [each for each in self.scalers if each is not than]
+
+
+@contextmanager
+def fleet(folder: Path, redis: RedisServer, engine: str, *wires: Wire, **metadata: str) -> Iterator[Fleet]:
+    """Three scalers, over ``wires`` where given, and the first call about the workload at one of them alone."""
+    policy = folder / "policy.yaml"
+    policy.write_text("tenancy: {metadata_urls: allow}\n")
+    arguments = ("--tick-seconds", str(TICK_SECONDS), "--policy", str(policy))
+    metadata = {"scrapeUrls": engine, "pushEnabled": "true", "batchMax": "16", "replicasMax": "4"} | metadata
+    with ExitStack() as stack:
+        started: dict[int, RunningScaler] = {}
+
+        def start(number: int) -> None:
+            store = f"redis://127.0.0.1:{wires[number].port}/0" if wires else redis.url
+            environment = {"LOADTIDE_TOKEN": TOKEN, "LOADTIDE_STORE": store}
+            started[number] = stack.enter_context(
+                running_scaler(folder, *arguments, environment=environment, name=f"scaler-{number}")
+            )
+
+        starting = [threading.Thread(target=start, args=(number,)) for number in range(3)]
+        for each in starting:
+            each.start()
+        for each in starting:
+            each.join()
+        assert len(started) == 3
+        with calls(Fleet([started[0]], metadata)) as first:
+            until(10, "the first answer", lambda: first.said() or None)
+        yield Fleet([started[number] for number in range(3)], metadata)
+
+
+@dataclass
+class Calls:
+    """What a caller heard: (when, which scaler, True, False or the name of the error)."""
+
+    heard: list[tuple[float, int, bool | str]] = field(default_factory=list)
+
+    def said(self, since: float = 0.0) -> list[bool]:
+        """The answers in order, without repetitions: one element more than there were changes."""
+        answers = [what for at, _, what in self.heard if at >= since and isinstance(what, bool)]
+        return [answer for answer, _ in groupby(answers)]
+
+    def refused(self, since: float = 0.0) -> list[tuple[float, int, bool | str]]:
+        return [each for each in self.heard if each[0] >= since and not isinstance(each[2], bool)]
+
+    def first(self, what: bool, since: float) -> float:
+        """Seconds from ``since`` to the first such answer."""
+        return next(at for at, _, answer in self.heard if at >= since and answer is what) - since
+
+    def by(self, scaler: int, since: float) -> list[bool | str]:
+        return [what for at, which, what in self.heard if which == scaler and at >= since]
+
+
+@contextmanager
+def calls(fleet: Fleet) -> Iterator[Calls]:
+    """Ask all scalers in turn, over a connection each, as fast as they answer, until the block ends."""
+    heard, ended = Calls(), threading.Event()
+    namespace, _, name = NAME.partition("/")
+    ref = ScaledObjectRef(name=name, namespace=namespace, scalerMetadata=fleet.metadata)
+    channels = [grpc.insecure_channel(each.grpc) for each in fleet.scalers]
+
+    def ask() -> None:
+        for which in cycle(range(len(channels))):
+            if ended.is_set():
+                return
+            try:
+                answer: bool | str = ExternalScalerStub(channels[which]).IsActive(ref, timeout=1.0).result
+            except grpc.RpcError as error:
+                answer = f"{error.code().name}: {error.details()}"  # type: ignore[attr-defined]
+            heard.heard.append((time.monotonic(), which, answer))
+            time.sleep(0.001)
+
+    caller = threading.Thread(target=ask)
+    caller.start()
+    try:
+        yield heard
+    finally:
+        ended.set()
+        caller.join()
+        for channel in channels:
+            channel.close()
+
+
+def until(seconds: float, what: str, look: Callable[[], Any]) -> Any:
+    """The first answer of ``look`` that is not None; the test fails after ``seconds``."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        found = look()
+        if found is not None and found is not False:
+            return found
+        time.sleep(0.02)
+    raise AssertionError(f"not within {seconds:g} s: {what}")
+
+
+def idle_seconds(scaler: RunningScaler) -> float:
+    return float(scaler.get(PATH)["idle"]["seconds"])
+
+
+def report(record: Callable[[str, object], None], **measured: float) -> None:
+    """Seconds seen, for ``pytest -s`` and the report file of ``--junitxml``."""
+    for name, value in measured.items():
+        record(name, round(value, 3))
+        sys.stdout.write(f"{name}={value:.3f}\n")
+
+
+def test_three_scalers_give_one_answer_while_it_changes(
+    tmp_path: Path, redis: RedisServer, engine: str, record_property: Callable[[str, object], None]
+) -> None:
+    with fleet(tmp_path, redis, engine, idleTimeoutSeconds="2") as scalers:
+        owner = scalers.settled_owner()  # also of those that were never called about it
+        other = scalers.others(owner)[0]
+        with calls(scalers) as heard:
+            until(10, "false", lambda: heard.said()[-1:] == [False])
+            woken = time.monotonic()
+            assert other.post(f"{PATH}/wake", {}, TOKEN) == 202
+            until(5, "true", lambda: heard.said(woken)[-1:] == [True])
+            until(10, "false again", lambda: heard.said(woken)[-1:] == [False])
+            demanded = time.monotonic()
+            assert other.post(f"{PATH}/demand", {"pending": 3, "source": "gateway"}, TOKEN) == 202
+            until(5, "true again", lambda: heard.said(demanded)[-1:] == [True])
+            time.sleep(0.5)
+        assert heard.said() in ([True, False, True, False, True], [False, True, False, True])
+        assert heard.refused() == []
+        assert {which for _, which, _ in heard.heard} == {0, 1, 2}
+        report(record_property, wake=heard.first(True, woken), demand=heard.first(True, demanded))
+        documents = [each.get(f"{PATH}/target") for each in scalers.scalers]
+        assert [each["generation"] for each in documents] == [documents[0]["generation"]] * 3
+        owning = [f'loadtide_owner{{namespace="chat",workload="m"}} {float(each is owner)}' for each in scalers.scalers]
+        for expected, scaler in zip(owning, scalers.scalers, strict=True):
+            metrics = scaler.text("/metrics")
+            assert expected in metrics
+            assert "loadtide_store_up 1.0" in metrics
+            assert 'loadtide_target_batch_size{namespace="chat",workload="m"} 16.0' in metrics
+        # A polite end frees the workload at once.
+        ended = time.monotonic()
+        owner.process.send_signal(signal.SIGTERM)
+        rest = Fleet(scalers.others(owner), scalers.metadata)
+        until(MOVED_SECONDS, "another owner", lambda: rest._agreed())
+        report(record_property, polite_move=time.monotonic() - ended)
+
+
+def test_a_killed_owners_workload_moves_with_its_timers(
+    tmp_path: Path, redis: RedisServer, engine: str, record_property: Callable[[str, object], None]
+) -> None:
+    timeout = 7.0
+    with fleet(tmp_path, redis, engine, idleTimeoutSeconds=f"{timeout:g}") as scalers:
+        owner = scalers.settled_owner()
+        until(10, "an idle timer", lambda: idle_seconds(owner) > 1.5)
+        before = owner.get(PATH)
+        rest = Fleet(scalers.others(owner), scalers.metadata)
+        with calls(rest) as heard:
+            owner.kill()
+            killed = time.monotonic()
+            until(MOVED_SECONDS, "another owner", lambda: rest._agreed())
+            moved = time.monotonic() - killed
+            after = rest.scalers[0].get(PATH)
+            assert after["idle"]["seconds"] >= before["idle"]["seconds"]
+            assert (after["generation"], after["batch_size"]) == (before["generation"], before["batch_size"])
+            until(20, "false", lambda: heard.said()[-1:] == [False])
+            idle = time.monotonic() - killed
+            time.sleep(0.5)
+        assert heard.said() == [True, False]
+        # No engine did anything meanwhile: the time without an owner counts, less at most a few ticks.
+        assert -1.0 < idle - (timeout - before["idle"]["seconds"]) < 3.0
+        report(record_property, moved=moved, timer_late=idle - (timeout - before["idle"]["seconds"]))
+
+
+def test_a_frozen_and_thawed_owner_is_fenced_off(
+    tmp_path: Path, redis: RedisServer, engine: str, record_property: Callable[[str, object], None]
+) -> None:
+    with fleet(tmp_path, redis, engine, idleTimeoutSeconds="6") as scalers:
+        owner = scalers.settled_owner()
+        rest = Fleet(scalers.others(owner), scalers.metadata)
+        owner.process.send_signal(signal.SIGSTOP)
+        frozen = time.monotonic()
+        with calls(rest) as heard:
+            until(MOVED_SECONDS, "another owner", lambda: rest._agreed())
+            moved = time.monotonic() - frozen
+            until(15, "false", lambda: heard.said()[-1:] == [False])
+        assert heard.said() == [True, False]
+        with calls(scalers) as heard:
+            time.sleep(0.1)
+            owner.process.send_signal(signal.SIGCONT)
+            thawed = time.monotonic()
+            until(10, "an answer of the thawed", lambda: False in heard.by(scalers.scalers.index(owner), thawed))
+            answered = time.monotonic() - thawed
+            time.sleep(2)
+        assert heard.said() == [False]  # the last thing it had said itself was true
+        assert scalers.owner(owner) is not owner
+        assert owner.lines("the lease has ended, another is begun")
+        report(record_property, moved=moved, thawed_answer=answered)
+
+
+def test_an_owner_cut_off_from_redis_stops_before_another_begins(
+    tmp_path: Path, redis: RedisServer, engine: str, record_property: Callable[[str, object], None]
+) -> None:
+    """Its Redis is silent and not gone: it cannot know whether it is the only one who hears nothing."""
+    wires = [Wire(redis.port) for _ in range(3)]
+    with fleet(tmp_path, redis, engine, *wires, idleTimeoutSeconds="6") as scalers:
+        owner = scalers.settled_owner()
+        which = scalers.scalers.index(owner)
+        rest = Fleet(scalers.others(owner), scalers.metadata)
+        with calls(scalers) as heard:
+            cut = time.monotonic()
+            wires[which].cut()
+            until(MOVED_SECONDS + 1, "another owner", lambda: rest._agreed() not in (None, owner))
+            moved = time.monotonic()
+            until(15, "false", lambda: heard.said()[-1:] == [False])
+            with pytest.raises(OSError, match="503"):
+                owner.post(f"{PATH}/wake", {}, TOKEN)
+            wires[which].mend()
+            mended = time.monotonic()
+            until(10, "the owner of before answers", lambda: False in heard.by(which, mended))
+            healed = time.monotonic() - mended
+            time.sleep(1)
+        assert heard.said() == [True, False]
+        last = max(at for at, each, what in heard.heard if each == which and what is True)
+        assert last < moved
+        report(record_property, stopped=last - cut, moved=moved - cut, healed=healed)
+    for wire in wires:
+        wire.close()
+
+
+def test_without_redis_the_owner_goes_on_alone_and_all_heals(
+    tmp_path: Path, redis: RedisServer, engine: str, record_property: Callable[[str, object], None]
+) -> None:
+    """Away for long, back with its data; away again, back with none. Meanwhile the answer changes."""
+    with fleet(tmp_path, redis, engine, idleTimeoutSeconds="5") as scalers:
+        owner = scalers.settled_owner()
+        which = scalers.scalers.index(owner)
+        with calls(scalers) as heard:
+            redis.stop()
+            away = time.monotonic()
+            until(15, "the owner alone says false", lambda: False in heard.by(which, away))
+            assert "loadtide_store_up 0.0" in owner.text("/metrics")
+            redis.start()
+            back = time.monotonic()
+            until(10, "all answer", lambda: all(False in heard.by(each, back) for each in range(3)))
+            healed = time.monotonic() - back
+            time.sleep(0.5)
+            steady = time.monotonic()
+            time.sleep(0.5)
+            assert heard.said() == [True, False]
+            assert not heard.refused(steady)
+            assert all("UNAVAILABLE" in str(each) for _, _, each in heard.refused())
+
+            redis.stop(signal.SIGKILL)
+            redis.wipe()
+            away = time.monotonic()
+            time.sleep(1)
+            assert owner.post(f"{PATH}/wake", {}, TOKEN) == 202
+            with pytest.raises(OSError, match="503"):
+                scalers.others(owner)[0].post(f"{PATH}/wake", {}, TOKEN)
+            until(10, "the owner alone says true", lambda: True in heard.by(which, away))
+            redis.start()
+            back = time.monotonic()
+            until(10, "all answer", lambda: all(set(heard.by(each, back)) & {True, False} for each in range(3)))
+            healed_empty = time.monotonic() - back
+            time.sleep(1)
+        said = heard.said()
+        assert said == [True, False, True, False][: len(said)]
+        assert len(said) >= 3
+        assert scalers.owner(owner) is owner
+        report(record_property, healed=healed, healed_empty=healed_empty)

@@ -1,0 +1,297 @@
+"""Two scalers in one process around a real Redis: what they tell each other, what each takes, gives and answers."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from scaler.control.model import Memory, Now
+from scaler.policy.layers import PolicyFile
+from scaler.serve import copies, keeper
+from scaler.serve.demand_body import DemandReport
+from scaler.serve.inbox import MAX_SOURCES, TooManySourcesError
+from scaler.serve.keeper import SharedOwnership
+from scaler.serve.ownership import OwnerUnheard, Superseded
+from scaler.serve.redis_link import RedisLink
+from scaler.serve.snapshot import Snapshot
+from scaler.serve.store import StoredWorkload
+from scaler.serve.workloads import Workload, Workloads
+from tests.real.redis_server import RedisServer
+from tests.serve.tide import snapshot
+
+pytestmark = pytest.mark.real
+
+PUSHED = {"pushEnabled": "true"}
+STORED = StoredWorkload(Memory(idle_seconds=7.0), None, {}, datetime(2026, 1, 5, tzinfo=UTC), "", 0.0, 3)
+
+
+@pytest.fixture(autouse=True)
+def _often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keeper, "COMPARE_SECONDS", 0.2)
+    monkeypatch.setattr(copies, "ASKED_SLACK_SECONDS", 0.1)
+    monkeypatch.setattr(keeper, "START_SECONDS", 1.0)
+
+
+class Scaler:
+    """One scaler without a loop: it decides what a test says."""
+
+    def __init__(self, redis: RedisServer, steady_seconds: float = 600.0) -> None:
+        self.workloads = Workloads(PolicyFile.empty(), tick_seconds=5.0)
+        self.evaluated: list[str] = []
+        self.ownership = SharedOwnership(self.workloads, RedisLink(redis.url), steady_seconds=steady_seconds)
+        self.workloads.ownership = self.ownership
+        self.workloads.evaluate = self._evaluate
+
+    def _evaluate(self, workload: Workload) -> None:
+        self.ownership.notice(workload)
+        if self.ownership.owns(workload.name):
+            self.evaluated.append(workload.name)
+
+    async def decide(self, name: str, replicas: int, active: bool = True) -> None:
+        workload = self.known(name)
+        now = Now(self.workloads.utc(), self.workloads.mono())
+        made: Snapshot = snapshot(name, decided_at=now)
+        targets = replace(made.decision.targets, replicas=replicas, active=active)
+        made = replace(made, decision=replace(made.decision, targets=targets))
+        await self.ownership.publish(workload, made, lambda: STORED)
+        self.workloads.publish(workload, made)
+
+    async def replicas(self, name: str) -> int:
+        told = await self.workloads.first_snapshot(self.known(name))
+        assert told is not None
+        return told.decision.targets.replicas
+
+    def known(self, name: str) -> Workload:
+        workload = self.workloads.get(name)
+        assert workload is not None
+        return workload
+
+
+@asynccontextmanager
+async def running(*scalers: Scaler) -> AsyncIterator[None]:
+    try:
+        for each in scalers:
+            await each.ownership.start()
+        yield
+    finally:
+        for each in scalers:
+            await each.ownership.stop()
+
+
+async def until(what: Callable[[], object], seconds: float = 5.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < deadline, "it did not come to that"
+        await asyncio.sleep(0.01)
+
+
+async def test_a_call_at_one_makes_the_workload_known_to_both_and_owned_by_one(redis: RedisServer) -> None:
+    red, green = Scaler(redis), Scaler(redis)
+    async with running(red, green):
+        for number in range(20):
+            red.workloads.register(f"prod/m-{number}", PUSHED)
+        names = red.workloads.names()
+        await until(lambda: green.workloads.names() == names)
+        await until(lambda: all(red.ownership.owns(name) != green.ownership.owns(name) for name in names))
+        assert {red.ownership.owns(name) for name in names} == {True, False}
+        await until(lambda: all(red.known(name).owner == green.known(name).owner for name in names))
+
+
+async def test_changed_metadata_reach_the_owner(redis: RedisServer) -> None:
+    red, green = Scaler(redis), Scaler(redis)
+    async with running(red, green):
+        red.workloads.register("prod/m", PUSHED)
+        await until(lambda: green.workloads.get("prod/m"))
+        green.workloads.register("prod/m", PUSHED | {"replicasMax": "7"})
+        await until(lambda: red.known("prod/m").resolved.policy.replicas.max == 7)
+
+
+async def test_what_came_from_the_environment_is_not_written_down(redis: RedisServer) -> None:
+    red, green = Scaler(redis), Scaler(redis)
+    async with running(red, green):
+        red.workloads.register("prod/m", {"engineFromEnv": "vllm"} | PUSHED)
+        await until(lambda: red.ownership.owns("prod/m"))
+        await asyncio.sleep(0.5)
+        assert green.workloads.get("prod/m") is None  # until it is called itself
+        green.workloads.register("prod/m", {"engineFromEnv": "vllm"} | PUSHED)
+        assert green.known("prod/m").resolved.policy.engine == "vllm"
+
+
+async def test_everyone_answers_what_was_decided_last(redis: RedisServer) -> None:
+    red, green = Scaler(redis), Scaler(redis)
+    async with running(red, green):
+        red.workloads.register("prod/m", PUSHED)
+        await until(lambda: green.workloads.get("prod/m"))
+        await until(lambda: red.ownership.owns("prod/m") or green.ownership.owns("prod/m"))
+        owner, other = (red, green) if red.ownership.owns("prod/m") else (green, red)
+        assert await other.ownership.answer(other.known("prod/m")) is None
+        for replicas in range(50):
+            await owner.decide("prod/m", replicas)
+            assert await other.replicas("prod/m") == replicas  # at once, whether or not the message has come
+            assert await owner.replicas("prod/m") == replicas
+        with pytest.raises(Superseded):
+            await other.decide("prod/m", 3)
+
+
+async def test_pushed_demand_reaches_the_owner_and_its_successor(redis: RedisServer) -> None:
+    red, green = Scaler(redis), Scaler(redis)
+    async with running(red):
+        async with running(green):
+            red.workloads.register("prod/m", PUSHED)
+            await until(lambda: green.workloads.get("prod/m"))
+            await until(lambda: red.ownership.owns("prod/m") or green.ownership.owns("prod/m"))
+            owner, other = (red, green) if red.ownership.owns("prod/m") else (green, red)
+            owner.evaluated.clear()
+            await other.workloads.tell(other.known("prod/m"), DemandReport(3.0, 1.5, "a gateway"))
+            await owner.workloads.tell(owner.known("prod/m"), DemandReport(4.0, None, "another"))
+            await other.workloads.tell(other.known("prod/m"), None)
+
+            def demand(of: Scaler) -> tuple[float | None, bool]:
+                workload = of.known("prod/m")
+                read = workload.inbox.read(of.workloads.mono(), workload.resolved.policy.push)
+                assert read is not None
+                return read.pending, read.wake_requested
+
+            await until(lambda: demand(owner) == (7.0, True))
+            assert owner.evaluated
+        await until(lambda: red.ownership.owns("prod/m"))  # green has ended
+        assert demand(red) == (7.0, True)
+
+
+async def test_gateways_that_invent_names_are_refused(redis: RedisServer) -> None:
+    red, green = Scaler(redis), Scaler(redis)
+    async with running(red, green):
+        red.workloads.register("prod/m", PUSHED)
+        await until(lambda: green.workloads.get("prod/m"))
+        await until(lambda: red.ownership.owns("prod/m") or green.ownership.owns("prod/m"))
+        other = green if red.ownership.owns("prod/m") else red
+        for number in range(MAX_SOURCES):
+            await other.workloads.tell(other.known("prod/m"), DemandReport(1.0, None, f"gateway-{number}"))
+        with pytest.raises(TooManySourcesError):
+            await other.workloads.tell(other.known("prod/m"), DemandReport(1.0, None, "one more"))
+        await other.workloads.tell(other.known("prod/m"), DemandReport(2.0, None, "gateway-0"))
+        await other.workloads.tell(other.known("prod/m"), None)
+
+
+async def test_a_scaler_that_joins_gets_its_share_with_its_memory(redis: RedisServer) -> None:
+    red, green = Scaler(redis, steady_seconds=0.5), Scaler(redis)
+    async with running(red):
+        names = [f"prod/m-{number}" for number in range(20)]
+        for name in names:
+            red.workloads.register(name, PUSHED)
+        await until(lambda: all(red.ownership.owns(name) for name in names))
+        for name in names:
+            await red.decide(name, 5)
+        async with running(green):
+            await until(lambda: any(green.ownership.owns(name) for name in names))
+            await until(lambda: all(red.ownership.owns(name) != green.ownership.owns(name) for name in names))
+            moved = [name for name in names if green.ownership.owns(name)]
+            assert 2 <= len(moved) <= 18
+            assert {green.known(name).memory for name in moved} == {STORED.memory}
+            assert {green.known(name).generation for name in moved} == {STORED.generation}
+            for name in names:
+                assert await red.replicas(name) == await green.replicas(name) == 5
+
+
+async def test_a_redis_that_is_emptied_under_way_costs_no_memory(redis: RedisServer) -> None:
+    red, green = Scaler(redis), Scaler(redis)
+    async with running(red, green):
+        names = [f"prod/m-{number}" for number in range(20)]
+        for name in names:
+            red.workloads.register(name, PUSHED)
+        await until(lambda: all(green.workloads.get(name) for name in names))
+        await until(lambda: all(red.ownership.owns(name) != green.ownership.owns(name) for name in names))
+        of_red = [name for name in names if red.ownership.owns(name)]
+        for name in names:
+            await (red if name in of_red else green).decide(name, 5)
+        redis.flush()
+        await asyncio.sleep(2)
+        assert [name for name in names if red.ownership.owns(name)] == of_red
+        assert all(red.ownership.owns(name) != green.ownership.owns(name) for name in names)
+        for name in names:
+            assert await red.replicas(name) == await green.replicas(name) == 5
+        late = Scaler(redis)
+        async with running(late):
+            assert late.workloads.names() == sorted(names)
+
+
+async def test_a_workload_asked_for_at_one_scaler_is_forgotten_by_none(redis: RedisServer) -> None:
+    """KEDA keeps one connection, to one of them."""
+    red, green = Scaler(redis), Scaler(redis)
+
+    def forget_at_both() -> None:
+        for each in (red, green):
+            each.workloads.forget_unasked(3.0)
+
+    async with running(red, green):
+        red.workloads.register("prod/m", PUSHED)
+        await until(lambda: green.workloads.get("prod/m"))
+        for _ in range(40):
+            red.workloads.asked(red.known("prod/m"))
+            await asyncio.sleep(0.1)
+            forget_at_both()
+        assert green.workloads.names() == red.workloads.names() == ["prod/m"]
+        deadline, last_known = time.monotonic() + 10, time.monotonic()
+        while time.monotonic() - last_known < 1.5:  # forgotten, and not brought back by one that has not forgotten yet
+            assert time.monotonic() < deadline, "it is not forgotten though nobody asks"
+            await asyncio.sleep(0.05)
+            forget_at_both()
+            if red.workloads.names() or green.workloads.names():
+                last_known = time.monotonic()
+
+
+async def test_decisions_of_another_version_are_not_guessed_at(
+    redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    red, green = Scaler(redis), Scaler(redis)
+    async with running(red, green):
+        red.workloads.register("prod/m", PUSHED)
+        await until(lambda: green.workloads.get("prod/m"))
+        await until(lambda: red.ownership.owns("prod/m") or green.ownership.owns("prod/m"))
+        owner, other = (red, green) if red.ownership.owns("prod/m") else (green, red)
+        with monkeypatch.context() as another:
+            another.setattr(keeper, "encode", lambda _: '{"tide": "rising"}')
+            await owner.decide("prod/m", 5)
+        with pytest.raises(OwnerUnheard, match="version"):
+            await other.replicas("prod/m")
+        await owner.decide("prod/m", 6)
+        assert await other.replicas("prod/m") == 6
+
+
+async def test_an_owner_does_not_contradict_what_others_may_read_before_its_word_is_written(redis: RedisServer) -> None:
+    red = Scaler(redis)
+    async with running(red):
+        red.workloads.register("prod/m", PUSHED)
+        await until(lambda: red.ownership.owns("prod/m"))
+        await red.decide("prod/m", 3, active=True)
+        redis.signal(signal.SIGSTOP)
+        try:
+            await red.decide("prod/m", 0, active=False)
+            with pytest.raises(OwnerUnheard, match="not written"):
+                await red.replicas("prod/m")
+        finally:
+            redis.signal(signal.SIGCONT)
+        await until(lambda: red.ownership.trouble is None)
+        await asyncio.sleep(0.3)
+        assert await red.replicas("prod/m") == 0
+
+
+async def test_without_redis_from_the_start_nothing_is_owned_and_nothing_answered(tmp_path: Path) -> None:
+    nowhere = RedisServer(tmp_path)
+    red = Scaler(nowhere)
+    async with running(red):
+        workload = red.workloads.register("prod/m", PUSHED)
+        assert not red.ownership.owns("prod/m")
+        assert red.ownership.trouble is not None
+        with pytest.raises(OwnerUnheard):
+            await red.ownership.answer(workload)
+        with pytest.raises(OwnerUnheard):
+            await red.workloads.tell(workload, None)

@@ -1,0 +1,140 @@
+"""The observer: which source each workload is read from, and what workloads share."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import aiohttp
+from aiohttp import web
+
+from scaler.policy.layers import PolicyFile
+from scaler.serve.observe import Observer, source_health
+from scaler.serve.workloads import Workload, Workloads
+from scaler.signals.model import Known, Unknown
+from scaler.signals.observation import EngineSample, Observation, Queried, ReadFailure
+from tests.signals.fake_prometheus import FakePrometheus, replica, serving
+
+
+def declared(url: str, workloads: str, timeout_seconds: float = 1.0) -> Workloads:
+    sources = f"sources: {{main: {{url: '{url}', timeout_seconds: {timeout_seconds}}}}}\nworkloads:\n"
+    return Workloads(PolicyFile.parse("p.yaml", sources + workloads), tick_seconds=5.0)
+
+
+def known(workloads: Workloads, name: str) -> Workload:
+    workload = workloads.get(name)
+    assert workload is not None
+    return workload
+
+
+async def observed(workloads: Workloads, *names: str, observer: Observer | None = None) -> list[Observation]:
+    observer = observer or Observer(workloads)
+    async with aiohttp.ClientSession() as session:
+        reads = [observer(known(workloads, name), session, time.monotonic) for name in names]
+        return list(await asyncio.gather(*reads))
+
+
+def bound(model: str) -> str:
+    return f"{{prometheus: {{source: main, match: {{namespace: chat, model_name: {model}}}}}}}"
+
+
+async def test_all_workloads_of_a_prometheus_share_one_round() -> None:
+    async with serving(FakePrometheus()) as fake:
+        fake.series = [each for i in range(30) for each in replica(f"pod-{i}", model=f"m{i}", running=i)]
+        workloads = declared(fake.url, "".join(f"  chat/w{i}: {bound(f'm{i}')}\n" for i in range(30)))
+        observations = await observed(workloads, *workloads.names())
+        assert len(fake.queries) == 12
+    running = {}
+    for name, observation in zip(workloads.names(), observations, strict=True):
+        ((endpoint, read),) = observation.endpoints.items()
+        assert isinstance(read, EngineSample)
+        running[name] = (endpoint, read.gauges["running"])
+        assert (observation.source, observation.interval_seconds) == ("prometheus main", 15.0)
+    assert running == {f"chat/w{i}": (f"pod-{i}", float(i)) for i in range(30)}
+
+
+async def test_a_hanging_prometheus_delays_its_own_workloads_only() -> None:
+    async def hang() -> web.StreamResponse:
+        await asyncio.sleep(10)
+        return web.Response()
+
+    async with serving(FakePrometheus(respond=lambda query: hang())) as fake:
+        workloads = declared(fake.url, f"  chat/a: {bound('m')}\n  chat/b: {{}}\n", timeout_seconds=0.3)
+        observer = Observer(workloads)
+        async with aiohttp.ClientSession() as session:
+            slow = asyncio.create_task(observer(known(workloads, "chat/a"), session, time.monotonic))
+            await observer(known(workloads, "chat/b"), session, time.monotonic)
+            assert not slow.done()
+            observation = await slow
+    assert observation.lost == "source main: timed out after 0.3 s"
+
+
+async def test_what_was_found_is_waited_for_when_prometheus_fails() -> None:
+    async with serving(FakePrometheus()) as fake:
+        fake.series = replica("a", running=3)
+        workloads = declared(fake.url, f"  chat/a: {bound('m')}\n")
+        workloads.tick_seconds = 0.0
+        observer = Observer(workloads)
+        (before,) = await observed(workloads, "chat/a", observer=observer)
+        assert before.lost is None
+        fake.respond = lambda query: web.Response(status=503)
+        await asyncio.sleep(0.3)  # a round rests three times as long as it took
+        (after,) = await observed(workloads, "chat/a", observer=observer)
+    assert after.lost == "source main: HTTP 503"
+    assert isinstance(after.endpoints["a"], ReadFailure)
+    assert [(each.source, each.endpoint, each.ok, each.detail) for each in source_health(after)] == [
+        ("prometheus", "main/a", False, "source main: HTTP 503"),
+        ("prometheus", "main", False, "source main: HTTP 503"),
+    ]
+
+
+async def test_a_prometheus_without_the_workloads_series_is_in_good_health() -> None:
+    async with serving(FakePrometheus()) as fake:
+        fake.series = replica("a", model="other", running=3)
+        (observation,) = await observed(declared(fake.url, f"  chat/a: {bound('m')}\n"), "chat/a")
+    ((name, ok, detail),) = [(each.endpoint, each.ok, each.detail) for each in source_health(observation)]
+    assert (name, ok) == ("main", True)
+    assert 'no series with namespace="chat", model_name="m"' in detail
+
+
+async def test_a_scraped_workload_is_not_read_from_prometheus_too() -> None:
+    async with serving(FakePrometheus()) as fake:
+        scraped = "{scrape: {urls: ['http://127.0.0.1:9/metrics']}, prometheus: {source: main, match: {a: b}}}"
+        (observation,) = await observed(declared(fake.url, f"  chat/a: {scraped}\n"), "chat/a")
+        assert fake.queries == []
+    assert list(observation.endpoints) == ["http://127.0.0.1:9/metrics"]
+    assert observation.source == "scrape"
+
+
+async def test_queries_of_the_operators_own_go_with_any_source() -> None:
+    async with serving(FakePrometheus()) as fake:
+        fake.respond = lambda query: web.json_response(
+            {"status": "success", "data": {"resultType": "scalar", "result": [0, "4"]}}
+        )
+        body = "{prometheus: {source: main, queries: {waiting: '4', running: vector(1)}}}"
+        (observation,) = await observed(declared(fake.url, f"  chat/a: {body}\n"), "chat/a")
+        assert sorted(fake.queries) == ["4", "vector(1)"]
+    assert {name: type(each.signal) for name, each in observation.queried.items()} == {
+        "waiting": Known,
+        "running": Known,
+    }
+
+
+async def test_a_source_that_is_declared_otherwise_begins_anew() -> None:
+    async with serving(FakePrometheus()) as first, serving(FakePrometheus()) as second:
+        first.series, second.series = replica("a", running=1), replica("b", running=1)
+        workloads = declared(first.url, f"  chat/a: {bound('m')}\n")
+        observer = Observer(workloads)
+        (one,) = await observed(workloads, "chat/a", observer=observer)
+        workloads.replace_policies(declared(second.url, f"  chat/a: {bound('m')}\n").policies)
+        (two,) = await observed(workloads, "chat/a", observer=observer)
+    assert (list(one.endpoints), list(two.endpoints)) == (["a"], ["b"])
+
+
+def test_health_tells_queries_beside_endpoints() -> None:
+    queried = {"waiting": Queried(Known(1.0, 0.0)), "running": Queried(Unknown("HTTP 503"), "HTTP 503")}
+    health = source_health(Observation(0.0, {}, queried=queried))
+    assert [(each.source, each.endpoint, each.ok, each.detail) for each in health] == [
+        ("prometheus", "queries.waiting", True, ""),
+        ("prometheus", "queries.running", False, "HTTP 503"),
+    ]

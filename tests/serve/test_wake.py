@@ -1,0 +1,108 @@
+"""A wake acts at once: also while an engine that should be read does not answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+import aiohttp
+import pytest
+
+from scaler.policy.layers import PolicyFile
+from scaler.serve.loop import Loop
+from scaler.serve.store import MemoryStore
+from scaler.serve.workloads import Workload, Workloads
+from scaler.signals.observation import Demand, EngineSample, Observation
+
+METADATA = {"pushEnabled": "true", "replicasMax": "9", "idleTimeoutSeconds": "0.1"}
+
+
+class Engine:
+    """An idle replica, or none where not ``up``; a read takes until ``answers`` is set."""
+
+    def __init__(self) -> None:
+        self.up = True
+        self.answers = asyncio.Event()
+        self.answers.set()
+        self.reads = 0
+
+    async def __call__(
+        self, workload: Workload, session: aiohttp.ClientSession, mono: Callable[[], float]
+    ) -> Observation:
+        self.reads += 1
+        await self.answers.wait()
+        at = mono()
+        pushed = workload.inbox.read(at, workload.resolved.policy.push)
+        demand = pushed or Demand(at, 0.0, False)
+        if not self.up:
+            return Observation(at, {}, demand, absent="asked for 0 replicas")
+        sample = EngineSample(at, 1.7e9, {"running": 0.0, "waiting": 0.0}, {"finished": {"": 100.0}})
+        return Observation(at, {"engine": sample}, demand)
+
+
+class Scaler:
+    def __init__(self) -> None:
+        self.workloads = Workloads(PolicyFile.empty(), tick_seconds=0.1)
+        self.engine = Engine()
+        self.stopping = asyncio.Event()
+        self.loop = Loop(self.workloads, MemoryStore(), observe=self.engine)
+        self.task = asyncio.create_task(self.loop.run(self.stopping))
+
+    async def idle(self) -> Workload:
+        """A workload that has come to rest at zero."""
+        workload = self.workloads.register("ns/a", METADATA)
+        async with asyncio.timeout(10):
+            while workload.snapshot is None or workload.snapshot.decision.targets.active:
+                await self.workloads.wait_change(workload, workload.version, 1.0)
+        self.engine.up = False
+        await asyncio.sleep(0.25)
+        return workload
+
+
+@pytest.fixture
+async def scaler() -> AsyncIterator[Scaler]:
+    made = Scaler()
+    yield made
+    made.stopping.set()
+    await made.task
+
+
+async def woken(scaler: Scaler, workload: Workload, seconds: float) -> bool:
+    """Whether the next decision, made within ``seconds``, wants the workload."""
+    await scaler.workloads.wait_change(workload, workload.version, seconds)
+    return workload.snapshot is not None and workload.snapshot.decision.targets.active
+
+
+async def test_a_wake_does_not_wait_for_the_next_tick_nor_for_a_source(scaler: Scaler) -> None:
+    workload = await scaler.idle()
+    scaler.engine.answers.clear()
+    await asyncio.sleep(0.25)  # a read is under way and hangs
+    workload.inbox.wake()
+    scaler.workloads.evaluate_soon(workload)
+    assert await woken(scaler, workload, 0.5)
+    scaler.engine.answers.set()
+    await asyncio.sleep(0.3)
+    assert workload.snapshot is not None
+    assert workload.snapshot.decision.targets.active  # the reading that was under way knows of it too
+
+
+async def test_pending_demand_wakes_as_a_wake_does(scaler: Scaler) -> None:
+    workload = await scaler.idle()
+    scaler.engine.answers.clear()
+    await asyncio.sleep(0.25)
+    workload.inbox.report(2.0)
+    scaler.workloads.evaluate_soon(workload)
+    assert await woken(scaler, workload, 0.5)
+
+
+async def test_a_report_of_nothing_is_left_to_the_next_reading(scaler: Scaler) -> None:
+    """Pushed news only ever raises: a zero from one gateway must not be judged before the others are read."""
+    workload = await scaler.idle()
+    scaler.engine.answers.clear()
+    await asyncio.sleep(0.25)
+    version, reads = workload.version, scaler.engine.reads
+    workload.inbox.report(0.0)
+    scaler.workloads.evaluate_soon(workload)
+    await asyncio.sleep(0.2)
+    assert workload.version == version
+    assert scaler.engine.reads == reads  # one reading at a time
