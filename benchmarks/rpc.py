@@ -163,6 +163,7 @@ class Latency:
     p99: float
     p99_beside_a_hanging_source: float
     kib_per_workload: float
+    kib_per_stream: float
 
 
 async def latency(sizes: Sizes) -> Latency:
@@ -171,20 +172,23 @@ async def latency(sizes: Sizes) -> Latency:
         empty = await running.tell("memory")
         await answered_rightly(running.port, sizes.workloads)
         client = await connect(running.port)
+        await at_a_rate(client, pairs(sizes.workloads), sizes.calls_per_second, sizes.settle_seconds)
+        full = await running.tell("memory")
         for number in range(sizes.streams):
             client.open_stream(request(f"{SERVICE}/StreamIsActive", ref(number % sizes.workloads).SerializeToString()))
             if number % 50 == 49:
                 await asyncio.sleep(0.1)  # the server widens the connection's window as it reads
-        await at_a_rate(client, pairs(sizes.workloads), sizes.calls_per_second, sizes.settle_seconds)
         healthy = pairs(sizes.workloads)
+        await at_a_rate(client, healthy, sizes.calls_per_second, 5.0)
+        streaming = await running.tell("memory")
         calm = await _percentiles(client, healthy, sizes)
-        full = await running.tell("memory")
         await running.tell(f"hang {'/'.join(name_of(sizes.workloads - 1))}")
         hanging = await _percentiles(client, [*pairs(sizes.workloads - 1)], sizes)
         assert client.open_streams == sizes.streams, f"{sizes.streams - client.open_streams} streams ended"
         assert client.messages >= sizes.streams, "streams were not told that their workload is active"
         client.close()
-    return Latency(calm[0], calm[1], hanging[1], (full - empty) / sizes.workloads)
+    kib = (full - empty) / sizes.workloads, (streaming - full) / sizes.streams
+    return Latency(calm[0], calm[1], hanging[1], *kib)
 
 
 async def _percentiles(client: BareClient, calls: Sequence[Request], sizes: Sizes) -> tuple[float, float]:
@@ -222,7 +226,7 @@ async def run(sizes: Sizes) -> None:
     _say(
         f"{sizes.workloads} workloads, {sizes.streams} streams, {sizes.calls_per_second:.0f} calls/s: "
         f"p50 {house.p50:.1f} ms, p99 {house.p99:.1f} ms; {house.p99_beside_a_hanging_source:.1f} ms beside one source "
-        f"that hangs; {house.kib_per_workload:.1f} KiB a workload"
+        f"that hangs; {house.kib_per_workload:.1f} KiB a workload, {house.kib_per_stream:.0f} a stream"
     )
     _say(
         f"result: throughput_ratio={rate / empty_rate:.2f} cpu_ratio={empty_cost / cost:.2f} "

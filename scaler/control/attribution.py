@@ -30,10 +30,7 @@ def attribute(situation: Situation) -> Cause | None:
         return None
     tpot_breached = situation.breached("tpot", "tpot_critical")
     queueing = queues(situation)
-    # With a queue, prompts crowd out answers *because* the engine catches up. The token budget may still be cut; where
-    # none is declared only the batch could be, and that must never be, against a queue.
-    budget_to_cut = situation.policy.batch.token_budget is not None
-    if tpot_breached and (budget_to_cut or not queueing) and _prefill_crowds(situation):
+    if tpot_breached and _prefill_crowds(situation):
         return Cause.PREFILL
     if tpot_breached and queueing is False:
         return Cause.STEP

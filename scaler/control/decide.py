@@ -58,7 +58,7 @@ def decide(policy: Policy, memory: Memory, signals: Signals, now: Now) -> Decisi
     jump = recognise_jump(situation)
     activity = move_activity(situation)
     replicas = move_replicas(situation, cause, jump)
-    batch = _move_batch(situation, state, cause, jump, replicas)
+    batch = _move_batch(situation, state, cause, jump)
     targets = _targets(situation, activity, replicas, batch)
     raised = memory.targets is not None and (
         targets.replicas > memory.targets.replicas or (targets.active and not memory.targets.active)
@@ -98,9 +98,7 @@ def decide(policy: Policy, memory: Memory, signals: Signals, now: Now) -> Decisi
     )
 
 
-def _move_batch(
-    situation: Situation, state: LoadState, cause: Cause | None, jump: JumpSeen | None, replicas: ReplicaMove
-) -> BatchMove:
+def _move_batch(situation: Situation, state: LoadState, cause: Cause | None, jump: JumpSeen | None) -> BatchMove:
     """Protection first; then a jump's row, which only raises and asks no cooldown; then the strategy."""
     protection = protect_memory(situation)
     if protection is not None:
@@ -110,8 +108,7 @@ def _move_batch(
     if situation.policy.strategy == "stepwise":
         move = stepwise_batch(situation, state)
     else:
-        pending = situation.ready is not None and replicas.replicas > situation.ready
-        move = adaptive_batch(situation, state, cause, pending)
+        move = adaptive_batch(situation, state, cause)
     given_back = move.batch is None and situation.batch is not None
     if jump is None or jump.row is None or move.protects or given_back:
         return move
@@ -286,6 +283,7 @@ def _remember(
         latency_replicas=replicas.latency_replicas,
         latency_p95_seconds=replicas.latency_p95_seconds,
         waiting=waiting if waiting is not None else memory.waiting,
+        arrivals_average=situation.arrivals.average,
         saturated_sequences=_saturated(situation, running),
     )
 

@@ -13,7 +13,7 @@ from scaler.control.attribution import CRITICALS, WARNINGS
 from scaler.control.jump import JumpSeen, jump_reason
 from scaler.control.model import Cause, Code, Reason, Suppressed, Target
 from scaler.control.situation import Situation, wants_service
-from scaler.signals.model import known_value
+from scaler.signals.model import at_least, known_value
 
 #: Room for floating-point dust before rounding up to a whole replica.
 _DUST = 1e-9
@@ -102,9 +102,12 @@ def whole_need(situation: Situation) -> tuple[int, Reason | None]:
 
 
 def _derived_replicas(situation: Situation, jump: JumpSeen) -> int:
-    """Without a declared row: what the jump's own rate needs."""
+    """Without a declared row: what the last 15 s need. One read's rate, good enough to recognise a jump, is a spike as
+    often as a level.
+    """
     mu = situation.capacity.requests_per_second
-    return 0 if mu is None else math.ceil(jump.rate / mu - _DUST)
+    recent = min(jump.rate, at_least(situation.signals.arrivals_recent_per_second) or jump.rate)
+    return 0 if mu is None else math.ceil(recent / mu - _DUST)
 
 
 def _hold_jump(situation: Situation, jump: JumpSeen | None) -> tuple[float | None, int]:
@@ -132,7 +135,7 @@ def _latency_step(situation: Situation, cause: Cause | None, need: int) -> _Step
     """
     memory, period = situation.memory, situation.policy.replicas.cold_start_seconds
     seconds = None if memory.latency_step_seconds is None else memory.latency_step_seconds + situation.elapsed_seconds
-    if cause not in (Cause.QUEUEING, Cause.STEP):
+    if not _replicas_cure(situation, cause):
         # The cure is kept for one cold start after the breach has ended, then let go.
         if seconds is None or seconds >= period:
             return _Step(0, None, None)
@@ -159,6 +162,12 @@ def _latency_step(situation: Situation, cause: Cause | None, need: int) -> _Step
         return _Step(kept.replicas, kept.seconds, kept.p95_seconds, reason, (held,))
     helped = p95 is not None and p95 < HELPED_SHARE * (memory.latency_p95_seconds or math.inf)
     return _Step(memory.latency_replicas + 1, 0.0, p95, reason) if helped else kept
+
+
+def _replicas_cure(situation: Situation, cause: Cause | None) -> bool:
+    """Whether more replicas are what helps: against a queue, slow steps, and prompts where there is no token budget."""
+    no_budget = situation.policy.batch.token_budget is None
+    return cause in (Cause.QUEUEING, Cause.STEP) or (cause is Cause.PREFILL and no_budget)
 
 
 def _worst(situation: Situation) -> tuple[str, float | None, float | None]:

@@ -64,7 +64,7 @@ class Distribution:
 #: The histograms the window fold reads, by its names, and vLLM's names for them.
 FAMILIES = {
     "ttft": "time_to_first_token_seconds",
-    "tpot": "inter_token_latency_seconds",
+    "tpot": "request_time_per_output_token_seconds",
     "e2e": "e2e_request_latency_seconds",
     "queue": "request_queue_time_seconds",
     "prefill": "request_prefill_time_seconds",

@@ -44,6 +44,7 @@ KV_USE = "workload_model_name:kv_cache_use_ratio:max"
 PREEMPTIONS = "workload_model_name:preemptions:rate5m"
 
 # GPUs.
+GPU_MEMORY = "workload_pod_gpu:memory_mebibytes:total"
 GPU_USED = "workload_pod_gpu:memory_used_ratio:max"
 GPU_FREE = "workload_pod_gpu:memory_free_ratio:min"
 GPU_XID = "gpu:xid_errors:max"

@@ -34,7 +34,7 @@ class GaugeText(Metric):
 
     def add(self, labels: str, value: float) -> None:
         """One sample; ``labels`` as :func:`labels_text` writes them."""
-        self.lines.append(f"{self.name}{{{labels}}} {floatToGoString(value)}\n")
+        self.lines.append(f"{self.name}{{{labels}}} {floatToGoString(value)}\n")  # type: ignore[no-untyped-call]
 
     def add_words(self, labels: str, rows: tuple[tuple[str, str, tuple[str, ...], str], ...]) -> None:
         """One sample per word of each row: 1 for the one that holds, 0 for the others. A row is: further labels (or
@@ -48,7 +48,7 @@ class GaugeText(Metric):
         return f"# HELP {self.name} {told}\n# TYPE {self.name} gauge\n{''.join(self.lines)}"
 
     @property
-    def samples(self) -> list[Sample]:  # type: ignore[override]
+    def samples(self) -> list[Sample]:
         """The lines, read by the library."""
         return [sample for family in text_string_to_metric_families(self.text()) for sample in family.samples]
 

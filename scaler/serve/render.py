@@ -55,6 +55,7 @@ def workload_summary(workload: PublishedWorkload, mono: float, *, current: bool)
             "current": False,
             "decided_at": None,
             "age_seconds": None,
+            "data_age_seconds": None,
             "active": None,
             "replicas": dict.fromkeys(("desired", "needed", "ready", "floor", "ceiling")),
             "batch_size": None,
@@ -74,6 +75,7 @@ def workload_summary(workload: PublishedWorkload, mono: float, *, current: bool)
         "current": current,
         "decided_at": instant(snapshot.decided_at.utc),
         "age_seconds": _age(snapshot.decided_at.mono, mono),
+        "data_age_seconds": _data_age(snapshot.signals, mono),
         "active": decision.targets.active,
         "replicas": {
             "desired": decision.targets.replicas,
@@ -251,6 +253,12 @@ def instant(moment: datetime) -> str:
 def finite(value: float | None) -> float | None:
     """The value, or None where JSON has no word for it (infinity, NaN)."""
     return value if value is not None and math.isfinite(value) else None
+
+
+def _data_age(signals: Signals, mono: float) -> float | None:
+    """Age of the oldest reading that replicas are judged by: a decision of this moment may rest on old ones."""
+    told = [getattr(signals, name) for name, kind in CATALOG.items() if "replicas down" in kind.required_for]
+    return max((_age(signal.at, mono) for signal in told if isinstance(signal, Known | Stale)), default=None)
 
 
 def _in_flight(signals: Signals) -> float | None:

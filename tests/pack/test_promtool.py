@@ -48,7 +48,8 @@ def test_prometheus_loads_the_pack_with_every_wait_shortened(tmp_path: Path) -> 
 @pytest.mark.parametrize("name", NAMES)
 def test_an_alert_fires_when_its_cases_say_and_not_before(name: str, tmp_path: Path) -> None:
     """On the rules that it rests on, word for word: the others only cost time."""
-    assert (files := list(_copied(name, tmp_path)))
+    files = list(_copied(name, tmp_path))
+    assert files, f"no cases of {name}"
     (tmp_path / PACK.name).write_text(json.dumps(resting_on(DOCUMENT, {name})))  # which is YAML too
     status, said = run("promtool", "test", "rules", *files)
     assert status == 0, said

@@ -107,8 +107,13 @@ def test_at_idle_it_says_that_nothing_is_asked_and_what_stands(page: Browser) ->
     picture(page, "idle")
 
 
-def test_in_a_jump_the_new_replicas_the_reason_and_the_decision_are_seen(page: Browser, engine: TimedEngine) -> None:
+def test_in_a_jump_the_new_replicas_the_reason_and_the_decision_are_seen(
+    page: Browser, engine: TimedEngine, scaler: RunningScaler
+) -> None:
     page.sees("idle", "#workloads tbody tr")
+    # A jump is one against what was expected, and that is to be seen for a while first.
+    idle_seconds = lambda: scaler.get("/v1/workloads/chat/m")["state_seconds"]  # noqa: E731
+    page.until(idle_seconds, lambda seconds: seconds > 4, "idle for a while")
     engine.waiting, engine.running = 300, 4
     assert "304 , at most 304 in 30 min" in page.sees("8 wanted", "#workloads tbody tr")
     open_one(page)
@@ -143,6 +148,7 @@ def test_lost_data_is_held_aloud_and_then_unavailable_and_never_drawn_on(page: B
     page.sees("Unavailable: signals are lost", "#one-alarm")
     assert "fails scrape" in page.text("#sources")
     page.sees("running unknown", "#timeline")
+    assert "Data age no data" in page.text("#facts")
     assert page.audit() == []
     picture(page, "lost")
     page.one("#back").click()

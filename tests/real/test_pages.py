@@ -212,6 +212,8 @@ def test_a_workload_that_demand_waits_for_and_that_does_not_load_pages(cluster: 
     cluster.until(
         lambda: 'loadtide_active{namespace="chat",workload="asleep"} 0.0' in cluster.scaler.text("/metrics"), 15, "zero"
     )
+    # Prometheus takes some seconds to find its targets: it must see the wake, which ends with the failed load.
+    cluster.prometheus.wait_for('workload:failed_loads:max{workload="asleep"}')
     cluster.asleep.up = False
     time.sleep(1.5)  # until the last reading of it is old
     assert cluster.scaler.post("/v1/workloads/chat/asleep/wake", {}, TOKEN) == 202

@@ -11,7 +11,7 @@ from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from scaler.control.model import CapacityEstimate, Code, LoadState, Suppressed, Target, Targets
+from scaler.control.model import CapacityEstimate, Code, LoadState, Memory, Suppressed, Target, Targets
 from scaler.policy.model import Objectives
 from scaler.serve.exporter import GAUGES, WorkloadCollector
 from scaler.serve.snapshot import SourceHealth
@@ -245,9 +245,27 @@ def test_the_same_thing_held_back_twice_is_one_series(workloads: FakeWorkloads) 
 def test_every_gauge_has_help_and_is_told_by_a_full_workload(workloads: FakeWorkloads) -> None:
     workload = workloads.get("team-a/chat")
     assert workload is not None
-    workload.snapshot = snapshot(targets=Targets(2, True, 32, 1024))
+    # An engine that takes device memory as it needs it: of one that preallocates its share no threshold is told.
+    grows = POLICY.model_copy(update={"engine": "triton"})
+    workload.snapshot = snapshot(targets=Targets(2, True, 32, 1024), policy=grows)
     scraped = Scraped(workloads)
     for name, text in GAUGES.items():
         assert scraped.all(name), name
         assert text.endswith(".")
         assert f"# HELP loadtide_{name} " in scraped.text
+
+
+def test_what_the_rules_need_to_know_of_the_engine(workloads: FakeWorkloads) -> None:
+    """G4-01: free memory has a threshold only where it says something."""
+    vllm = Scraped(workloads)
+    assert vllm.value("engine_info", engine="vllm", preallocates_gpu_memory="true") == 1
+    assert not vllm.all("gpu_free_emergency_ratio")
+    workload = workloads.get("team-a/chat")
+    assert workload is not None
+    workload.snapshot = snapshot(
+        policy=POLICY.model_copy(update={"engine": "triton"}), next_memory=Memory(failed_loads=2)
+    )
+    triton = Scraped(workloads)
+    assert triton.value("engine_info", engine="triton", preallocates_gpu_memory="false") == 1
+    assert triton.value("gpu_free_emergency_ratio") == 0.10
+    assert triton.value("failed_loads") == 2

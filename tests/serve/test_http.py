@@ -135,6 +135,7 @@ async def test_what_a_person_must_know_of_lost_data_is_in_the_summary(server: Se
     _, document = await server.get(CHAT)
     assert document["lost_signals"] == ["running"]
     assert document["in_flight"] == 24  # what waits is stale
+    assert (document["age_seconds"], document["data_age_seconds"]) == (1.0, 41.0)
     assert document["objectives"][0]["status"] == "known"
     needed = {each["signal"]: each["required_for"] for each in document["signals"]}
     assert needed["running"] == ["replicas down", "zero"]

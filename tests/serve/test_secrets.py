@@ -77,7 +77,7 @@ def until(true: Callable[[], bool], seconds: float = 5.0) -> None:
 
 def told(scaler: RunningScaler, names: list[str]) -> dict[str, str]:
     """Everything that the process tells anybody, by where it tells it."""
-    said = {path: scaler.text(path) for path in ("/", "/page.js", "/metrics", "/v1/workloads")}
+    said = {path: scaler.text(path) for path in ("/", "/page/page.js", "/metrics", "/v1/workloads")}
     for name in names:
         for path in (f"/v1/workloads/{name}", f"/v1/workloads/{name}/target", f"/v1/workloads/{name}/decisions"):
             try:

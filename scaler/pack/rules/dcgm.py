@@ -15,6 +15,7 @@ from scaler.pack.series import (
     GPU,
     GPU_FREE,
     GPU_HELD,
+    GPU_MEMORY,
     GPU_USED,
     GPU_XID,
     OWN_READY,
@@ -31,13 +32,13 @@ def dcgm_group() -> Group:
         by(operator, GPU, placed(f"{last(f'DCGM_FI_DEV_FB_{field}')} < {_LARGEST_MEMORY}"))
         for field, operator in (("USED", "max"), ("FREE", "min"), ("RESERVED", "max"))
     )
-    # Used and free miss the total by what is reserved, which older exporters do not tell.
-    total = f"({used} + {free} + ({reserved} or 0 * {used}) > 0)"
     return Group(
         "loadtide.dcgm",
         (
-            Recording(GPU_USED, f"{used}\n/\n{total}"),
-            Recording(GPU_FREE, f"{free}\n/\n{total}"),
+            # Used and free miss the total by what is reserved, which older exporters do not tell.
+            Recording(GPU_MEMORY, f"{used}\n+ {free}\n+ (\n{reserved}\nor\n{used} * 0\n) > 0"),
+            Recording(GPU_USED, f"{used}\n/ {GPU_MEMORY}"),
+            Recording(GPU_FREE, f"{free}\n/ {GPU_MEMORY}"),
             # The code is a label too in newer exporters, so old and new stand side by side: the greatest moves on.
             Recording(GPU_XID, f"max by (UUID, GPU_I_ID) ({last('DCGM_FI_DEV_XID_ERRORS')})"),
             Recording(

@@ -31,7 +31,7 @@ def latency_group() -> Group:
         "loadtide.latency",
         (
             Recording(LATENCY_P95, f"(\n{p95}\n)\nor on ({OBJECTIVE})\n{OWN_P95}"),
-            Recording(BEYOND_BUCKETS, f"1 - {finite} / ({counted} >= {MINIMUM_REQUESTS})"),
+            Recording(BEYOND_BUCKETS, f"(({counted} >= {MINIMUM_REQUESTS}) - {finite}) / {counted}"),
             _above("LatencyP95Critical", "critical", hold="2m", keep="5m"),
             _above("LatencyP95High", "warning", hold="10m", keep="10m"),
             Alert(

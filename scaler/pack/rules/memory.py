@@ -66,7 +66,8 @@ def _recordings() -> tuple[Recording, ...]:
         Recording(VRAM_GROWTH, f"{VRAM_SERVING} - {VRAM_BASELINE}"),
         Recording(
             KV,
-            f'max without (engine) ({KV_USE})\nor on ({WORKLOAD})\nmax by ({WORKLOAD}) ({SIGNAL}{{signal="kv_use_ratio"}})',
+            f"max without (engine) ({KV_USE})\n"
+            f'or on ({WORKLOAD})\nmax by ({WORKLOAD}) ({SIGNAL}{{signal="kv_use_ratio"}})',
         ),
         Recording(
             KV_PREEMPTIONS,

@@ -37,7 +37,8 @@ _LONGEST_TICK_SECONDS = 300
 #: The least P95 is judged by; the policy's ``objectives.minimum_samples``, whose default this is.
 MINIMUM_REQUESTS = 20
 
-#: Up in less than this share of the last minutes is failing though the last try worked: it flaps. One miss in three does not.
+#: Up in less than this share of the last minutes is failing though the last try worked: it flaps. One miss in three
+#: is not enough.
 _UP_SHARE, _UP_WINDOW = 0.65, "5m"
 
 _USED_SIGNALS = (

@@ -1,7 +1,7 @@
 // One workload in depth: what it is, why, what holds it back, and every signal behind that.
 
 import { age, countdown, element, keep, make, renew, say, stateWord, word } from "./dom.js";
-import { objectiveLines } from "./overview.js";
+import { dataAge, objectiveLines } from "./overview.js";
 import { clock, counted, number, signalValue } from "./quantities.js";
 
 const signalTitle = (name) => name.replace(/_(seconds|ratio)$/, "").replaceAll("_", " ");
@@ -75,7 +75,7 @@ function showFacts(detail) {
     make("div", { class: "fact wide" }, make("dt", {}, "P95 against objective"), make("dd", {}, ...[objectiveLines(detail.objectives)].flat())),
     make("div", { class: "fact" }, make("dt", {}, "Data age"), make("dd", {}, make("span", { id: "fact-age" }))),
   ]);
-  age(element("fact-age"), detail.age_seconds);
+  dataAge(element("fact-age"), detail);
 }
 
 function showWhy(detail) {

@@ -18,7 +18,7 @@ const COLUMNS = [
   { key: "replicas", title: "Replicas", by: (w) => w.replicas.desired ?? -1, number: true },
   { key: "batch", title: "Batch", by: (w) => w.batch_size ?? -1, number: true },
   { key: "objective", title: "P95 against objective", by: worstUse },
-  { key: "age", title: "Data age", by: (w) => w.age_seconds ?? -1, number: true },
+  { key: "age", title: "Data age", by: (w) => w.data_age_seconds ?? (w.lost_signals.length ? Infinity : -1), number: true },
 ];
 
 const view = { text: "", state: null, sort: "state", reversed: false, all: false };
@@ -126,7 +126,15 @@ function updateRow(row, workload, gap) {
   renew(batch, [workload.batch_size, Boolean(workload.decided_at)], ([size, decided]) => (decided && size === null ? "engine’s own" : number(size)));
   const objectives = workload.current ? workload.objectives : workload.objectives.map((each) => ({ ...each, status: "stale" }));
   renew(objective, [objectives, Boolean(workload.decided_at)], ([told, decided]) => (decided ? objectiveLines(told) : "–"));
-  age(data, workload.age_seconds);
+  dataAge(data, workload);
+}
+
+/** How old the readings are that it is judged by. */
+export function dataAge(node, workload) {
+  const none = workload.data_age_seconds === null && workload.lost_signals.length > 0;
+  node.classList.toggle("loud", none);
+  age(node, workload.data_age_seconds);
+  if (none) say(node, "no data");
 }
 
 export function objectiveLines(objectives) {

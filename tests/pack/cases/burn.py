@@ -43,7 +43,7 @@ def page(severity: str, long: str, short: str) -> Labels:
 
 
 def cases() -> list[Case]:
-    return [*_hour(), *_longer()]
+    return [*_hour(), *_longer(), *_enough()]
 
 
 def _hour() -> list[Case]:
@@ -81,6 +81,8 @@ def _hour() -> list[Case]:
         ),
         case("only the last ten minutes", changed(0, 1, 50, 60), *silent(60)),
         case("only until five minutes ago", changed(1, 0, 50, 20), (50, (burning,)), (56, ())),
+        case("the long window just under its share", changed(_before(0.69, 60, 5), 1, 55, 20), *silent(60)),
+        case("the short window just under its share", changed(1, 0.71, 50, 20), (50, (burning,)), (57, ()), (65, ())),
     ]
 
 
@@ -115,20 +117,53 @@ def _pair(burning: Labels, *, share: float, begins: int, hold: int, short_share:
         case("spelt with _", requests(1, growing(200), colon=False), *fire),
         case("idle", requests(1, lambda each: f"{each:g}x200"), *silent(at, at + 60)),
         case("scaled to zero", {}, *silent(at, at + 60)),
-        case("19 requests", requests(1, lambda each: f"0 {each:g}x200", each=19), *silent(at, at + 60)),
         case("a restart and a failed scrape", requests(1, with_reset(2 * hour, 5 * hour)), (at + 60, (burning,))),
         case(
-            "only the short window",
-            changed(0, short_share, (long - short) // 5, short // 5 + 10),
+            "the long window just under its share",
+            changed(_before(0.9 * share, long, short, short_share), short_share, (long - short) // 5, short // 5 + 10),
             *silent(long),
         ),
         case(
-            "until the short window is past",
-            changed(1, 0, at // 5 + 6, short // 5 + 3 * hour),
+            "the short window just under its share",
+            changed(1, 0.9 * share, at // 5 + 6, short // 5 + 3 * hour),
             (at + 30, (burning,)),
             (at + 30 + short + 65, ()),
         ),
     ]
+
+
+def _before(share: float, long: int, short: int, short_share: float = 1.0) -> float:
+    """The share of slow requests before the short window that gives the long one ``share``."""
+    return (share * long - short_share * short) / (long - short)
+
+
+def _enough() -> list[Case]:
+    """A quantile is recorded of 20 requests in its window, and not of 19."""
+    cases: list[Case] = []
+    for quantile, window in (
+        (28, "5m"),
+        (28, "1h"),
+        (70, "30m"),
+        (70, "6h"),
+        (85, "2h"),
+        (85, "1d"),
+        (95, "6h"),
+        (95, "3d"),
+    ):
+        record = f"workload_model_name_objective:latency_seconds:p{quantile}_increase{window}"
+        last = min(_minutes(window), 600)
+        for each in (20, 19):
+            found = {**CHAT, "model_name": "llama", "objective": "ttft", "__name__": record, "value": "1"}
+            once = requests(1, lambda total: f"0 {total:g}x200", each=each)
+            # All of them lie in the bucket up to 10 s.
+            found["value"] = f"{1 + 9 * quantile / 100:g}"
+            expected = [(at, (found,) if each == 20 else ()) for at in (_first(window), last)]
+            cases.append(Case(ALERT, f"{each} requests in {window} (P{quantile})", once, expected, record, step=5))
+    return cases
+
+
+def _first(window: str) -> int:
+    return 60 if window in ("1d", "3d") else 5
 
 
 def _minutes(text: str) -> int:

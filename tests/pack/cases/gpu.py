@@ -28,6 +28,7 @@ def _xid() -> list[Case]:
             *silent(1, 10, 30),
         ),
         case("no error", held | dcgm("XID_ERRORS", steady(0, 60)), *silent(1, 10, 30)),
+        case("the smallest code", held | dcgm("XID_ERRORS", then((0, 10), (1, 60))), (9, ()), (10, (page,))),
         case("cleared", held | dcgm("XID_ERRORS", then((31, 10), (0, 60))), *silent(9, 10, 15)),
         case("another one", held | dcgm("XID_ERRORS", then((31, 10), (79, 60))), (9, ()), (10, (page,))),
         case(
@@ -102,6 +103,7 @@ def _missing() -> list[Case]:
     ready = own("ready_replicas", steady(2, 60)) | own("desired_replicas", steady(2, 60))
     return [
         case("fires", ready, *fires(15, page)),
+        case("one replica", own("ready_replicas", steady(1, 60)), *fires(15, page)),
         case("its GPU is told", ready | memory(CARD - 6_000, 6_000), *silent(15, 30)),
         case(
             "only another pod's is", ready | memory(CARD - 6_000, 6_000, pod="other-6d5f7c9b8d-x2x4z"), *fires(15, page)

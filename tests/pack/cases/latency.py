@@ -210,9 +210,9 @@ def _beyond() -> list[Case]:
     beyond = {"5": 10.0, "10": 80.0, "+Inf": 10.0}
     return [
         case("fires", beyond, growing(60), fires(11, page)),
-        case("5.5 % beyond", {"10": 189.0, "+Inf": 11.0}, growing(60), fires(11, page)),
-        case("4.5 % beyond", {"10": 191.0, "+Inf": 9.0}, growing(60), silent(11, 30)),
-        case("exactly 5 %: half as many as a power of two has no rounding", {"10": 60.8, "+Inf": 3.2}, growing(60), []),
+        case("5.3 % beyond", {"10": 947.0, "+Inf": 53.0}, growing(60), fires(11, page)),
+        case("4.7 % beyond", {"10": 953.0, "+Inf": 47.0}, growing(60), silent(11, 30)),
+        case("exactly 5 % beyond", {"10": 190.0, "+Inf": 10.0}, growing(60), silent(11, 30)),
         case("idle", beyond, lambda each: steady(each, 60), silent(11, 30)),
         case("scaled to zero", beyond, ending(20), [(20, (page,)), (27, ())]),
         case("one failed scrape changes nothing", beyond, with_gap(15, 40), [(m, (page,)) for m in (15, 16, 17, 30)]),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from scaler.pack.series import DESIRED, KV_USE, REQUESTS, RUNNING, WAITING
 from tests.pack.cases.case import OTHER_POD, POD, Case, engine, own, series, steady, vllm
+from tests.pack.cases.vram import memory
 
 NAME = "Normalising"
 AT = {"namespace": "chat", "workload": "m", "pod": POD, "engine": "vllm"}
@@ -143,7 +144,8 @@ def cases() -> list[Case]:
         Case(
             NAME,
             "nothing is recorded of nothing: no NaN",
-            vllm("time_to_first_token_seconds_bucket", steady(0, 9), le="+Inf")
+            memory(0, 0)
+            | vllm("time_to_first_token_seconds_bucket", steady(0, 9), le="+Inf")
             | vllm("time_to_first_token_seconds_bucket", steady(0, 9), le="1")
             | vllm("num_requests_running", steady(0, 9)),
             # Only NaN is not equal to itself, and it makes a sum of anything NaN.
