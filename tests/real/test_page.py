@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("selenium", reason="selenium is not installed: pip install -e '.[dev]'")
-
 from tests.real.chromium import Browser
 from tests.running_scaler import RunningScaler, running_scaler
 from tests.serve.test_process import Engine, policy

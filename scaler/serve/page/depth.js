@@ -71,7 +71,7 @@ function showFacts(detail) {
     fact("Running", running, `waiting: ${waiting}`),
     fact("Arrivals", arrivals,
       detail.utilisation === null ? "" : `load is ${number(detail.utilisation * 100)} % of capacity`,
-      capacity.requests_per_second === null ? "" : `one replica serves ${number(capacity.requests_per_second)} req/s (${capacity.source})`),
+      capacity.requests_per_second === null ? "" : `one replica serves ${number(capacity.requests_per_second)} req/s (${capacity.source.replaceAll("_", " ")})`),
     make("div", { class: "fact wide" }, make("dt", {}, "P95 against objective"), make("dd", {}, ...[objectiveLines(detail.objectives)].flat())),
     make("div", { class: "fact" }, make("dt", {}, "Data age"), make("dd", {}, make("span", { id: "fact-age" }))),
   ]);

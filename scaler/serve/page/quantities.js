@@ -1,9 +1,9 @@
 // How a number is said to a person, as scaler/serve/quantities.py says it in sentences.
 
-/** Three significant digits, grouped, never an exponent. */
+/** Three significant digits, whole from a thousand on, grouped, never an exponent. */
 export function number(value) {
   if (value === null || value === undefined) return "–";
-  return value.toLocaleString("en", { maximumSignificantDigits: Math.abs(value) < 1000 ? 3 : 7 });
+  return value.toLocaleString("en", Math.abs(value) < 999.5 ? { maximumSignificantDigits: 3 } : { maximumFractionDigits: 0 });
 }
 
 export function seconds(value) {

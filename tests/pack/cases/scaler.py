@@ -82,9 +82,9 @@ def _down() -> list[Case]:
         case("up in three of five", scaler(" ".join(["1 1 1 0 0 _"] * 6)), (20, (page,)), (30, (page,))),
         case(
             "up in exactly as much as is enough: it begins anew",
-            scaler("0.3 1 " + then((0, 20))),
-            (6, ()),
-            (7, (page,)),
+            scaler("0.4 0.55 1 " + then((0, 20))),
+            (7, ()),
+            (8, (page,)),
         ),
         case("up in two of three", scaler(" ".join(["1 1 0"] * 14)), *silent(15, 20, 30)),
         case(
