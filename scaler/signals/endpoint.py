@@ -178,10 +178,10 @@ def _samples(latencies: Mapping[str, Buckets], family: str) -> float:
 
 
 def _saturated(before: EngineSample, now: EngineSample) -> float | None:
-    """The engine's cap as it shows: a queue that stays while what runs does not grow. A few requests that wait for their
-    prompt's turn in the next steps are no such queue: in the lab, taking them for one put a replica's capacity at a
-    ninth of what it was. Requests may just have ended at one of the reads, so the larger counts. Running nothing with a
-    queue is no cap but trouble.
+    """The engine's cap as it shows: a queue that stays while what runs does not grow. A few requests that wait for
+    their prompt's turn in the next steps are no such queue: in the lab, taking them for one put a replica's capacity at
+    a ninth of what it was. Requests may just have ended at one of the reads, so the larger counts. Running nothing with
+    a queue is no cap but trouble.
     """
     earlier, later = (gauges.get("running", 0.0) for gauges in (before.gauges, now.gauges))
     cap = max(earlier, later)
