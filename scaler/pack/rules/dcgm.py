@@ -28,17 +28,19 @@ _LARGEST_MEMORY = 100_000_000
 
 def dcgm_group() -> Group:
     """Memory shares and XIDs of each GPU; GpuXid and GpuMetricsMissing."""
-    used, free, reserved = (
-        by(operator, GPU, placed(f"{last(f'DCGM_FI_DEV_FB_{field}')} < {_LARGEST_MEMORY}"))
-        for field, operator in (("USED", "max"), ("FREE", "min"), ("RESERVED", "max"))
-    )
+    used, free, reserved = (last(f"DCGM_FI_DEV_FB_{field}") for field in ("USED", "FREE", "RESERVED"))
+    most, least = by("max", GPU, placed(used)), by("min", GPU, placed(free))
+    kept_back = by("max", GPU, placed(f"{reserved} < {_LARGEST_MEMORY}"))
     return Group(
         "loadtide.dcgm",
         (
             # Used and free miss the total by what is reserved, which older exporters do not tell.
-            Recording(GPU_MEMORY, f"{used}\n+ {free}\n+ (\n{reserved}\nor\n{used} * 0\n) > 0"),
-            Recording(GPU_USED, f"{used}\n/ {GPU_MEMORY}"),
-            Recording(GPU_FREE, f"{free}\n/ {GPU_MEMORY}"),
+            Recording(
+                GPU_MEMORY,
+                f"({most}\n+ {least}\n+ (\n{kept_back}\nor\n{least} * 0\n)) > 0 < {_LARGEST_MEMORY}",
+            ),
+            Recording(GPU_USED, f"{most}\n/ {GPU_MEMORY}"),
+            Recording(GPU_FREE, f"{least}\n/ {GPU_MEMORY}"),
             # The code is a label too in newer exporters, so old and new stand side by side: the greatest moves on.
             Recording(GPU_XID, f"max by (UUID, GPU_I_ID) ({last('DCGM_FI_DEV_XID_ERRORS')})"),
             Recording(

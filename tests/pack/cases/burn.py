@@ -81,7 +81,7 @@ def _hour() -> list[Case]:
         ),
         case("only the last ten minutes", changed(0, 1, 50, 60), *silent(60)),
         case("only until five minutes ago", changed(1, 0, 50, 20), (50, (burning,)), (56, ())),
-        case("the long window just under its share", changed(_before(0.69, 60, 5), 1, 55, 20), *silent(60)),
+        case("the long window just under its share", changed(_before(0.705, 60, 5), 1, 55, 20), *silent(60, 62, 64)),
         case("the short window just under its share", changed(1, 0.71, 50, 20), (50, (burning,)), (57, ()), (65, ())),
     ]
 

@@ -87,6 +87,11 @@ def _headroom() -> list[Case]:
             case("idle, nothing loaded", memory(0, CARD), *silent(hold, 30)),
             case("scaled to zero", {}, *silent(hold, 30)),
             case("a field that the card lacks, as a huge number", memory(9.2e18, line * 2), *silent(hold, 30)),
+            case(
+                "only what is reserved is lacking",
+                memory(CARD - little, little) | dcgm("FB_RESERVED", steady(9.2e18, 60)),
+                *fires(hold, page),
+            ),
             case("both fields lacking", memory(9.2e18, 9.2e18), *silent(hold, 30)),
             case("a card that reports no memory at all", memory(0, 0), *silent(hold, 30)),
             case(
