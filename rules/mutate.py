@@ -1,9 +1,9 @@
 """How good the rule tests are: every comparison, number, ``for`` and ``keep_firing_for`` is changed once, and the tests
 of the alerts that rest on it must notice. ``python rules/mutate.py [ALERT...]``; needs promtool, takes some minutes.
 
-A comparison becomes its neighbour (``>`` and ``>=``, ``==`` and ``!=``), a number a tenth more and a tenth less (0: 1
-and -1), a duration half and double. What no test catches is listed, and ends the run with 1, unless it is among the
-EQUIVALENT, which say why no test can.
+A comparison becomes its neighbour (``>`` and ``>=``, ``==`` and ``!=``), a number a tenth more and a tenth less (one
+more and one less, if it is a count below ten), a duration half and double. What no test catches is listed, and ends the
+run with 1 unless it is among the EQUIVALENT, which say why no test can.
 """
 
 from __future__ import annotations
@@ -71,7 +71,8 @@ def _changes(rule: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
             others: Iterable[str] = (_NEIGHBOUR[site["compare"]],)
         elif site["number"]:
             number = float(site["number"])
-            others = ("1", "(-1)") if number == 0 else (f"{number * 1.1:g}", f"{number * 0.9:g}")
+            count = number.is_integer() and number < 10
+            others = (f"{number + 1:g}", f"({number - 1:g})") if count else _nearby(number)
         else:
             continue
         for other in others:
@@ -81,8 +82,13 @@ def _changes(rule: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
         if key in rule:
             number, unit = int(rule[key][:-1]), rule[key][-1]
             seconds = number * {"s": 1, "m": 60, "h": 3600}[unit]
-            for other in (f"{seconds // 2}s", f"{seconds * 2}s") if seconds else ("60s",):
+            # Rules are tried every minute: less than that is not to be seen.
+            for other in (f"{seconds // 120 * 60}s", f"{seconds * 2}s") if seconds else ("60s",):
                 yield key, f"{rule[key]} → {other}", other
+
+
+def _nearby(number: float) -> tuple[str, str]:
+    return f"{number * 1.1:g}", f"{number * 0.9:g}"
 
 
 def survives(document: dict[str, Any], mutant: Mutant) -> bool:

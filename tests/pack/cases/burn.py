@@ -29,10 +29,13 @@ def requests(slow_share: float, pattern: Pattern, each: float = 100, **labels: s
 
 
 def changed(slow_before: float, slow_after: float, before: int, after: int) -> dict[str, str]:
-    """100 requests each scrape, with another share of slow ones from ``before`` on."""
+    """10,000 requests each scrape, with another share of slow ones from ``before`` on. Whole numbers: what rounding
+    takes from a counter would be a reset.
+    """
     found: dict[str, str] = {}
-    for bound, first, second in (("1", 1 - slow_before, 1 - slow_after), ("10", 1, 1), ("+Inf", 1, 1)):
-        pattern = f"0+{100 * first:g}x{before} {100 * (first * before + second):g}+{100 * second:g}x{after}"
+    quick = [10_000 - round(10_000 * slow) for slow in (slow_before, slow_after)]
+    for bound, (first, second) in (("1", quick), ("10", (10_000, 10_000)), ("+Inf", (10_000, 10_000))):
+        pattern = f"0+{first}x{before} {first * before + second}+{second}x{after}"
         found |= histogram(TTFT, {bound: 0.0}, lambda _, values=pattern: values)
     return found
 

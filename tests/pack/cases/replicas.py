@@ -145,8 +145,8 @@ def _converging() -> list[Case]:
         case("scaled to zero", 0, 0, *silent(15, 30)),
         case("how many are ready is not known", 3, None, *silent(15, 30)),
         case("within what the HPA leaves alone", 11, 10, *silent(15, 30)),
-        case("just beyond it", 23, 20, *fires(15, page)),
-        case("just within", 21, 20, *silent(15, 30)),
+        case("just beyond it", 221, 200, *fires(15, page)),
+        case("just within it", 219, 200, *silent(15, 30)),
         Case(
             "ReplicasNotConverging",
             "as kube-state-metrics sees a Deployment",

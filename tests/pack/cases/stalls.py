@@ -169,6 +169,12 @@ def cases() -> list[Case]:
         ),
         Case(
             "WorkloadStalled",
+            "as loadtide sees it: the only one",
+            own("signal", steady(1, 30), signal="stalled_replicas") | own("ready_replicas", steady(0, 30)),
+            fires(1, ALL),
+        ),
+        Case(
+            "WorkloadStalled",
             "as loadtide sees it, one serves",
             own("signal", steady(2, 30), signal="stalled_replicas") | own("ready_replicas", steady(1, 30)),
             silent(1, 20),

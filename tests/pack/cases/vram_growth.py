@@ -33,7 +33,7 @@ def _growth() -> list[Case]:
         case("fires", serving() | used((0.90, 20), (0.94, 40)), *fires(30, page)),
         case("3.3 % more", serving() | used((0.90, 20), (0.933, 40)), *fires(30, page)),
         case("2.7 % more", serving() | used((0.90, 20), (0.927, 40)), *silent(30, 50)),
-        case("exactly 3.125 % is more", serving() | used((0.5, 20), (0.53125, 40)), *fires(30, page)),
+        case("exactly 3 % more", serving() | used((0.0, 20), (0.03, 40)), *silent(30, 50)),
         case("92 % full, as ever (vllm#550)", serving() | used((0.92, 60)), *silent(10, 30, 50)),
         case("99.7 % full, with CUDA graphs", serving() | used((0.997, 60)), *silent(10, 30, 50)),
         case("loading is no growth", serving(45, start=15) | used((0.02, 15), (0.92, 45)), *silent(25, 40, 55)),
@@ -146,11 +146,19 @@ def _exhausted() -> list[Case]:
             (10, (page,)),
         ),
         case(
-            "grown by 3.3 %",
+            "grown by exactly 3 %",
             restart
             | serving()
-            | dcgm("FB_USED", then((72_000, 6), (74_640, 60)))
-            | dcgm("FB_FREE", then((8_000, 6), (5_360, 60))),
+            | dcgm("FB_USED", then((0, 6), (2_400, 60)))
+            | dcgm("FB_FREE", then((80_000, 6), (77_600, 60))),
+            *silent(10, 15),
+        ),
+        case(
+            "grown by 3.2 %",
+            restart
+            | serving()
+            | dcgm("FB_USED", then((72_000, 6), (74_560, 60)))
+            | dcgm("FB_FREE", then((8_000, 6), (5_440, 60))),
             (9, ()),
             (10, (page,)),
         ),
