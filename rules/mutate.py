@@ -1,5 +1,5 @@
 """How good the rule tests are: every comparison, number, ``for`` and ``keep_firing_for`` is changed once, and the tests
-of the alerts that rest on it must notice. ``python rules/mutate.py [ALERT...]``; needs promtool, takes some minutes.
+of the alerts that rest on it must notice. ``python rules/mutate.py [ALERT...]``; needs promtool and 15 minutes.
 
 A comparison becomes its neighbour (``>`` and ``>=``, ``==`` and ``!=``), a number a tenth more and a tenth less (one
 more and one less, if it is a count below ten), a duration half and double. What no test catches is listed, and ends the

@@ -31,7 +31,7 @@ def _growth() -> list[Case]:
     # The baseline is looked at every five minutes of the clock.
     return [
         case("fires", serving() | used((0.90, 20), (0.94, 40)), *fires(30, page)),
-        case("3.3 % more", serving() | used((0.90, 20), (0.933, 40)), *fires(30, page)),
+        case("3.2 % more", serving() | used((0.90, 20), (0.932, 40)), *fires(30, page)),
         case("2.7 % more", serving() | used((0.90, 20), (0.927, 40)), *silent(30, 50)),
         case("exactly 3 % more", serving() | used((0.0, 20), (0.03, 40)), *silent(30, 50)),
         case("92 % full, as ever (vllm#550)", serving() | used((0.92, 60)), *silent(10, 30, 50)),
