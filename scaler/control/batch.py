@@ -5,7 +5,7 @@ load gains nothing, and a lower one against queueing is a death spiral. So the b
 is only ever lowered for a cause a smaller batch cures:
 
 * ``memory``: halve what really runs, at once, and hold new prefills; watch ``settle_seconds`` before the next halving,
-  because the signal that caused it needs that long to show the effect. (Full but nothing evicted: no more than runs.)
+  because the signal that caused it needs that long to show the effect;
 * ``step`` (tokens too slow, no queue): replicas are the cure; the batch goes to the objective's bound only where no
   more can be had, at the ceiling. Not while one is loading: a cut that keeps TPOT for those who run makes a queue of
   the others, and their TTFT breaks;
@@ -25,7 +25,7 @@ from scaler.control.attribution import memory_pressure
 from scaler.control.capacity import memory_bound
 from scaler.control.model import Admission, Cause, Code, LoadState, Reason, Suppressed, Target
 from scaler.control.situation import Situation
-from scaler.signals.model import Known, NotApplicable, known_value
+from scaler.signals.model import NotApplicable, known_value
 
 #: The batch binds when this share of it is in use.
 BINDING_SHARE = 0.8
@@ -62,10 +62,7 @@ def protect_memory(situation: Situation) -> BatchMove | None:
     in_use = [float(size) for size in (batch, busiest_running(situation)) if size]
     if not in_use:
         return kept
-    # A cache that is full but evicts nothing is well used: then no more than what runs. What is evicted is computed
-    # again, and that is what the halving must end. (Lab: halving at 95 % alone kept 90 % of promises, not 100 %.)
-    factor = 1.0 if signal == "kv_use_ratio" and not _preempts(situation) else policy.down_factor
-    lowered = math.floor(min(in_use) * factor)
+    lowered = math.floor(min(in_use) * policy.down_factor)
     wanted = max(policy.min, min(lowered, policy.max or lowered))
     if batch is not None and wanted >= batch:
         return kept
@@ -77,12 +74,6 @@ def protect_memory(situation: Situation) -> BatchMove | None:
         return BatchMove(batch, _token_budget(situation), Admission.HOLD, suppressed=(held,))
     reason = Reason(Code.MEMORY_PRESSURE, Target.BATCH, signal, value, threshold)
     return BatchMove(wanted, _token_budget(situation), Admission.HOLD, protects=True, reasons=(reason,))
-
-
-def _preempts(situation: Situation) -> bool:
-    """Whether sequences are being evicted; where that is not known, a full cache is taken to mean it."""
-    preempted = situation.signals.preemptions_recent
-    return not isinstance(preempted, Known) or preempted.value > 0
 
 
 def adaptive_batch(situation: Situation, state: LoadState, cause: Cause | None) -> BatchMove:

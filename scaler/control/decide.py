@@ -283,7 +283,6 @@ def _remember(
         latency_replicas=replicas.latency_replicas,
         latency_p95_seconds=replicas.latency_p95_seconds,
         waiting=waiting if waiting is not None else memory.waiting,
-        arrivals_average=situation.arrivals.average,
         saturated_sequences=_saturated(situation, running),
     )
 

@@ -177,7 +177,6 @@ class Memory:
     latency_replicas: int = 0
     latency_p95_seconds: float | None = None
     waiting: float | None = None
-    arrivals_average: float | None = None
     saturated_sequences: float | None = None
 
 

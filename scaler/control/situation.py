@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from scaler.control.arrivals import Arrivals, expected_arrivals
 from scaler.control.capacity import estimate_capacity
 from scaler.control.flow import FlowNeed, flow_need
 from scaler.control.model import CapacityEstimate, Memory, Now
@@ -56,7 +55,6 @@ class Situation:
     lost: tuple[str, ...]
     may_lower: bool
     capacity: CapacityEstimate
-    arrivals: Arrivals
     flow: FlowNeed
     utilisation: float | None
     verdicts: Mapping[str, Verdict]
@@ -107,8 +105,7 @@ def situate(policy: Policy, memory: Memory, signals: Signals, now: Now) -> Situa
     ready_known = known_value(signals.ready_replicas)
     ready = 0 if isinstance(signals.ready_replicas, NotApplicable) else _whole(ready_known)
     capacity = estimate_capacity(policy, memory, signals)
-    arrivals = expected_arrivals(policy, memory, signals, elapsed)
-    flow = flow_need(signals, arrivals, capacity, policy.replicas.drain_seconds)
+    flow = flow_need(signals, capacity, policy.replicas.drain_seconds)
     return Situation(
         policy=policy,
         memory=memory,
@@ -121,7 +118,6 @@ def situate(policy: Policy, memory: Memory, signals: Signals, now: Now) -> Situa
         lost=tuple(name for name in JUDGED_BY if not _satisfied(getattr(signals, name))),
         may_lower=all(_satisfied(getattr(signals, name)) for name in DOWN_NEEDS),
         capacity=capacity,
-        arrivals=arrivals,
         flow=flow,
         utilisation=_utilisation(signals, ready, flow),
         verdicts=judge_objectives(policy, signals),

@@ -71,18 +71,13 @@ def test_memory_pressure_halves_what_runs_at_once_although_a_cooldown_has_just_b
     timeline.because(Code.MEMORY_PRESSURE)
 
 
-def test_a_full_cache_that_evicts_nothing_is_kept_at_what_runs() -> None:
-    full = serving(running=40, busiest_running=20, kv=0.96, preempted=0)
-    settled().at("6m5s", **full).expect(cause=Cause.MEMORY, batch=20, admission=Admission.HOLD)
-
-
 def test_after_a_shrink_its_effect_is_awaited_before_the_next() -> None:
-    timeline = settled().at("6m5s", **serving(running=100, kv=0.97, preempted=3)).expect(batch=25)
+    timeline = settled().at("6m5s", **serving(running=100, kv=0.97)).expect(batch=25)
     timeline.at("6m15s").expect(batch=25).held_back(Code.SETTLING).at("6m20s").expect(batch=12)
 
 
 def test_a_batch_shrunk_for_memory_comes_back_one_step_per_cooldown() -> None:
-    timeline = settled().at("6m5s", **serving(running=100, kv=0.97, preempted=3)).expect(batch=25)
+    timeline = settled().at("6m5s", **serving(running=100, kv=0.97)).expect(batch=25)
     timeline.at("6m10s", **serving(running=20, kv=0.4)).expect(batch=25, admission=Admission.OPEN)
     timeline.held_back(Code.COOLDOWN).at("7m5s").expect(batch=50).because(Code.RECOVERY)
     timeline.at("8m5s").expect(batch=64).at("20m").expect(batch=64)
@@ -91,7 +86,7 @@ def test_a_batch_shrunk_for_memory_comes_back_one_step_per_cooldown() -> None:
 def test_a_batch_that_was_the_engines_own_goes_back_to_being_so() -> None:
     policy = POLICY.model_copy(update={"batch": Batch()})
     timeline = Timeline(policy).at("0s", **serving()).expect(batch=None)
-    timeline.at("5s", **serving(running=100, kv=0.97, preempted=3)).expect(batch=25)
+    timeline.at("5s", **serving(running=100, kv=0.97)).expect(batch=25)
     timeline.at("10s", **serving(running=30, kv=0.4)).at("65s").expect(batch=50).at("2m5s").expect(batch=None)
 
 
@@ -186,5 +181,5 @@ def test_prompts_that_crowd_out_answers_while_requests_queue_never_shrink_the_ba
 
 
 def test_empty_replicas_beside_a_full_one_do_not_deepen_a_shrink() -> None:
-    one_full = serving(running=60, busiest_running=60, ready=12, kv=0.97, preempted=3)
+    one_full = serving(running=60, busiest_running=60, ready=12, kv=0.97)
     settled().at("6m5s", **one_full).expect(cause=Cause.MEMORY, batch=30)

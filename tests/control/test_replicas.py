@@ -10,11 +10,11 @@ POLICY = Policy(
 
 
 def load(rate: float, **more: object) -> dict[str, object]:
-    return dict(arrivals=rate, recent=rate, last=rate, running=2 * rate, waiting=0, ready=1, kv=0.3) | more
+    return dict(arrivals=rate, recent=rate, last=rate, running=rate, waiting=0, ready=1, kv=0.3) | more
 
 
 def test_replicas_for_the_flow() -> None:
-    Timeline(POLICY).at("0s", **load(35, running=35)).expect(replicas=4).because(Code.ARRIVALS)
+    Timeline(POLICY).at("0s", **load(35)).expect(replicas=4).because(Code.ARRIVALS)
 
 
 def test_a_backlog_buys_what_drains_it_in_a_minute_and_no_more() -> None:
@@ -94,8 +94,8 @@ def test_a_busy_gpu_with_a_growing_queue_is_high() -> None:
 
 
 def test_the_reason_is_the_queue_where_the_queue_asks_for_the_last_replica() -> None:
-    Timeline(POLICY).at("0s", **load(9, running=9, waiting=0)).expect(replicas=1).because(Code.ARRIVALS)
-    Timeline(POLICY).at("0s", **load(9, running=9, waiting=120)).expect(replicas=2).because(Code.BACKLOG)
+    Timeline(POLICY).at("0s", **load(9, waiting=0)).expect(replicas=1).because(Code.ARRIVALS)
+    Timeline(POLICY).at("0s", **load(9, waiting=120)).expect(replicas=2).because(Code.BACKLOG)
 
 
 def test_at_one_replica_nothing_is_held_back() -> None:

@@ -108,13 +108,12 @@ def test_lost_scrapes_leave_signals_stale_or_unknown_but_never_lower() -> None:
     assert all(isinstance(signals.running, Unknown) for signals, _, _ in none_read.shown)
 
 
-@pytest.mark.parametrize("lost_share", [0.1, 0.2])
+@pytest.mark.parametrize("lost_share", [0.1, 0.5])
 def test_ours_holds_its_promise_through_lost_scrapes(lost_share: float) -> None:
-    """A fifth of the scrapes lost costs at most three points."""
     requests = SHORT.requests(None, 1)
     whole = play(SHORT, "adaptive", requests, TRUTH, 1.0, 1).outcome
     lossy = play(SHORT, "adaptive", requests, TRUTH, 1.0, 1, lost_share=lost_share).outcome
-    assert lossy.attainment >= whole.attainment - 0.03
+    assert lossy.attainment >= whole.attainment - 0.02
 
 
 def test_all_scrapes_lost_never_takes_a_replica_away() -> None:
