@@ -6,8 +6,10 @@ Loopback only, with an end in time and in number: a load is for a server that th
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
@@ -28,8 +30,10 @@ class Outcome:
     seconds: list[float] = field(default_factory=list)
 
 
-async def keep_streams(url: str, *, streams: int, seconds: float, max_tokens: int = 64) -> Outcome:
-    """Keep ``streams`` requests in flight for ``seconds``, then let the last ones finish.
+async def keep_streams(
+    url: str, *, streams: int, seconds: float, max_tokens: int = 64, enough: threading.Event | None = None
+) -> Outcome:
+    """Keep ``streams`` requests in flight for ``seconds`` or until ``enough``, then let the last ones finish.
 
     Answers are of ``max_tokens`` down to about half of it, in turn: equal ones would all end in the same step, and for
     an instant the batch would be empty.
@@ -38,12 +42,30 @@ async def keep_streams(url: str, *, streams: int, seconds: float, max_tokens: in
     outcome, until = Outcome(), time.monotonic() + seconds
 
     async def stream(session: aiohttp.ClientSession, number: int) -> None:
-        while time.monotonic() < until and outcome.ok + outcome.failed < MOST_REQUESTS:
+        while (
+            time.monotonic() < until
+            and not (enough and enough.is_set())
+            and outcome.ok + outcome.failed < MOST_REQUESTS
+        ):
             await _complete(session, url, number, max(1, max_tokens * (16 - number % 9) // 16), outcome)
 
     async with _session() as session:
         await asyncio.gather(*(stream(session, number) for number in range(streams)))
     return outcome
+
+
+@contextmanager
+def streaming(url: str, *, streams: int, max_tokens: int, at_most_seconds: float = 120.0) -> Iterator[None]:
+    """``keep_streams`` for as long as the body takes: how slow a busy machine is, nobody knows beforehand."""
+    enough = threading.Event()
+    streams_kept = keep_streams(url, streams=streams, seconds=at_most_seconds, max_tokens=max_tokens, enough=enough)
+    driving = threading.Thread(target=lambda: asyncio.run(streams_kept))
+    driving.start()
+    try:
+        yield
+    finally:
+        enough.set()
+        driving.join()
 
 
 async def arrive(url: str, *, requests_per_second: float, seconds: float, max_tokens: int = 64) -> Outcome:
