@@ -14,7 +14,7 @@ from scaler.pack.rules import SOURCES
 from scaler.pack.written import alerts, prometheus_rules
 from tests.pack.cases.written import RULES
 from tests.pack.closure import resting_on
-from tests.pack.promtool import run
+from tests.pack.promtool import RELEASES, run
 
 pytestmark = pytest.mark.real
 
@@ -23,13 +23,14 @@ DOCUMENT = yaml.safe_load(PACK.read_text())
 NAMES = sorted({alert.name for alert in alerts(Options())})
 
 
-def check(path: Path) -> None:
-    status, said = run("promtool", "check", "rules", "--lint=all", "--lint-fatal", path)
+def check(path: Path, release: str = "2") -> None:
+    status, said = run("promtool", "check", "rules", "--lint=all", "--lint-fatal", path, release=release)
     assert status == 0, said
 
 
-def test_prometheus_loads_the_pack() -> None:
-    check(PACK)
+@pytest.mark.parametrize("release", RELEASES)
+def test_prometheus_loads_the_pack(release: str) -> None:
+    check(PACK, release)
 
 
 @pytest.mark.parametrize("source", [*SOURCES, ",".join(SOURCES)])
@@ -45,19 +46,21 @@ def test_prometheus_loads_the_pack_with_every_wait_shortened(tmp_path: Path) -> 
     check(path)
 
 
+@pytest.mark.parametrize("release", RELEASES)
 @pytest.mark.parametrize("name", NAMES)
-def test_an_alert_fires_when_its_cases_say_and_not_before(name: str, tmp_path: Path) -> None:
+def test_an_alert_fires_when_its_cases_say_and_not_before(name: str, release: str, tmp_path: Path) -> None:
     """On the rules that it rests on, word for word: the others only cost time."""
     files = list(_copied(name, tmp_path))
     assert files, f"no cases of {name}"
     (tmp_path / PACK.name).write_text(json.dumps(resting_on(DOCUMENT, {name})))  # which is YAML too
-    status, said = run("promtool", "test", "rules", *files)
+    status, said = run("promtool", "test", "rules", *files, release=release)
     assert status == 0, said
 
 
-def test_series_are_normalised(tmp_path: Path) -> None:
+@pytest.mark.parametrize("release", RELEASES)
+def test_series_are_normalised(release: str, tmp_path: Path) -> None:
     (tmp_path / PACK.name).write_text(PACK.read_text())
-    status, said = run("promtool", "test", "rules", *_copied("Normalising", tmp_path))
+    status, said = run("promtool", "test", "rules", *_copied("Normalising", tmp_path), release=release)
     assert status == 0, said
 
 

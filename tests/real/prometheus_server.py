@@ -90,12 +90,13 @@ def serve(
     rule_files: Sequence[Path] = (),
     configuration: Mapping[str, Any] | None = None,
     options: Sequence[str] = (),
+    program: str | None = None,
 ) -> Iterator[Server]:
     """A running Prometheus that scrapes ``targets``; ended with the block. ``folder`` holds all it writes.
 
-    ``configuration`` is merged into the configuration's top level. Raises ``Unavailable`` or ``StartFailed``.
+    ``configuration`` is merged into the configuration's top level; ``program`` is another Prometheus than the
+    system's. Raises ``Unavailable`` or ``StartFailed``.
     """
-    program = binary()
     folder.mkdir(parents=True, exist_ok=True)
     _write_targets(folder, targets)
     config = {
@@ -119,7 +120,7 @@ def serve(
     with log.open("w") as output:
         process = subprocess.Popen(
             [
-                program,
+                program or binary(),
                 f"--config.file={folder / 'prometheus.yml'}",
                 f"--storage.tsdb.path={folder / 'data'}",
                 f"--web.listen-address=127.0.0.1:{port}",

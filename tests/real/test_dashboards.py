@@ -28,6 +28,8 @@ from scaler.pack.dashboards.model import Panel, Query
 from scaler.pack.dashboards.queries import changed
 from scaler.pack.model import Options
 from scaler.pack.written import prometheus_rules
+from tests.pack import promtool
+from tests.pack.promtool import RELEASES
 from tests.real import load, prometheus_server, vllm_cpu
 from tests.running_scaler import KedaPoll, RunningScaler, running_scaler
 
@@ -155,8 +157,9 @@ def pages() -> Iterator[str]:
     server.server_close()
 
 
-@pytest.fixture(scope="module")
-def world(prometheus: str, pages: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+@pytest.fixture(scope="module", params=RELEASES)
+def world(request: pytest.FixtureRequest, pages: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    program = promtool.program("prometheus", request.param)
     folder = tmp_path_factory.mktemp("dashboards")
     rules = folder / "rules.yaml"
     rules.write_text(prometheus_rules(Options(), SHORTENED))
@@ -166,7 +169,9 @@ def world(prometheus: str, pages: str, tmp_path_factory: pytest.TempPathFactory)
             assert engine.stdout is not None
             url = json.loads(engine.stdout.readline())["url"]
             storage = folder / "prometheus"
-            with prometheus_server.serve(storage, rule_files=[rules], configuration=scraping(storage)) as server:
+            with prometheus_server.serve(
+                storage, rule_files=[rules], configuration=scraping(storage), program=program
+            ) as server:
                 policy = folder / "policy.yaml"
                 policy.write_text(POLICY.format(engine=f"{url}/metrics", prometheus=server.url))
                 arguments = ("--policy", str(policy), "--store", "memory", "--tick-seconds", "1")

@@ -35,21 +35,22 @@ SLOW = (
     Burn("warning", "3d", "6h", 1.0, "3h"),
 )
 
-#: What each window is summed up from: increases that lie end to end in it.
+#: What each window is summed up from: increases that lie end to end in it. A range is one minute short of its window,
+#: because before Prometheus 3 both its ends belong to it, and it would hold one increase too many.
 _PIECES = {
     "5m": BUCKETS_5M,
-    "30m": f"sum_over_time({BUCKETS_5M}SELECTED[30m:5m])",
-    "1h": f"sum_over_time({BUCKETS_5M}SELECTED[1h:5m])",
-    "2h": f"sum_over_time({BUCKETS_5M}SELECTED[2h:5m])",
-    "6h": f"sum_over_time({BUCKETS_5M}SELECTED[6h:5m])",
-    "1d": f"sum_over_time({BUCKETS_1H}SELECTED[1d:1h])",
-    "3d": f"sum_over_time({BUCKETS_1H}SELECTED[3d:1h])",
+    "30m": f"sum_over_time({BUCKETS_5M}SELECTED[29m:5m])",
+    "1h": f"sum_over_time({BUCKETS_5M}SELECTED[59m:5m])",
+    "2h": f"sum_over_time({BUCKETS_5M}SELECTED[119m:5m])",
+    "6h": f"sum_over_time({BUCKETS_5M}SELECTED[359m:5m])",
+    "1d": f"sum_over_time({BUCKETS_1H}SELECTED[1439m:1h])",
+    "3d": f"sum_over_time({BUCKETS_1H}SELECTED[4319m:1h])",
 }
 
 
 def burn_groups() -> tuple[Group, ...]:
     """LatencyBudgetBurn, for the four pairs of windows. The long ones cost most and hurry least."""
-    hourly = Recording(BUCKETS_1H, f"sum_over_time({BUCKETS_5M}[1h:5m])")
+    hourly = Recording(BUCKETS_1H, f"sum_over_time({BUCKETS_5M}[59m:5m])")
     return (
         Group("loadtide.budget", tuple(rule for burn in FAST for rule in _rules(burn))),
         Group("loadtide.budget.slow", (hourly, *(rule for burn in SLOW for rule in _rules(burn))), interval="5m"),

@@ -19,6 +19,8 @@ from tests.pack.cases.case import (
 )
 
 ALERT = "LatencyBudgetBurn"
+#: How long the cases of the long windows last.
+MINUTES = 1000
 TTFT = "time_to_first_token_seconds"
 
 
@@ -29,7 +31,7 @@ def requests(slow_share: float, pattern: Pattern, each: float = 100, **labels: s
 
 
 def changed(slow_before: float, slow_after: float, before: int, after: int) -> dict[str, str]:
-    """10,000 requests each scrape, with another share of slow ones from ``before`` on. Whole numbers: what rounding
+    """10,000 requests each minute, with another share of slow ones from ``before`` on. Whole numbers: what rounding
     takes from a counter would be a reset.
     """
     found: dict[str, str] = {}
@@ -107,28 +109,27 @@ def _pair(burning: Labels, *, share: float, begins: int, hold: int, short_share:
     def case(name: str, series: dict[str, str], *expected: tuple[int, tuple[Labels, ...]]) -> Case:
         what = f"{burning['long_window']} and {burning['short_window']}: {name}"
         which = {"long_window": burning["long_window"]}
-        return Case(ALERT, what, objective(1000) | series, expected, step=5, which=which)
+        return Case(ALERT, what, objective(MINUTES) | series, expected, step=5, which=which)
 
     at = begins + hold
     fire = ((at - 5, ()), (at, (burning,)))
-    hour = 60 // 5
     return [
-        case("fires", requests(1, growing(200)), *fire),
-        case("just over the share", requests(share + 0.01, growing(200)), *fire),
-        case("just under the share", requests(share - 0.01, growing(200)), *silent(at, at + 60)),
-        case("exactly the share", requests(share, growing(200), each=20), *silent(at, at + 60)),
-        case("spelt with _", requests(1, growing(200), colon=False), *fire),
-        case("idle", requests(1, lambda each: f"{each:g}x200"), *silent(at, at + 60)),
+        case("fires", requests(1, growing(MINUTES)), *fire),
+        case("just over the share", requests(share + 0.01, growing(MINUTES)), *fire),
+        case("just under the share", requests(share - 0.01, growing(MINUTES)), *silent(at, at + 60)),
+        case("exactly the share", requests(share, growing(MINUTES), each=20), *silent(at, at + 60)),
+        case("spelt with _", requests(1, growing(MINUTES), colon=False), *fire),
+        case("idle", requests(1, lambda each: f"{each:g}x{MINUTES}"), *silent(at, at + 60)),
         case("scaled to zero", {}, *silent(at, at + 60)),
-        case("a restart and a failed scrape", requests(1, with_reset(2 * hour, 5 * hour)), (at + 60, (burning,))),
+        case("a restart and a failed scrape", requests(1, with_reset(120, 300)), (at + 60, (burning,))),
         case(
             "the long window just under its share",
-            changed(_before(0.9 * share, long, short, short_share), short_share, (long - short) // 5, short // 5 + 10),
+            changed(_before(0.9 * share, long, short, short_share), short_share, long - short, short + 50),
             *silent(long),
         ),
         case(
             "the short window just under its share",
-            changed(1, 0.9 * share, at // 5 + 6, short // 5 + 3 * hour),
+            changed(1, 0.9 * share, at + 30, short + 180),
             (at + 30, (burning,)),
             (at + 30 + short + 65, ()),
         ),
@@ -158,7 +159,7 @@ def _enough() -> list[Case]:
         last = min(_minutes(window), 600)
         for each in (20, 19):
             found = {**CHAT, "value": "1"}
-            once = requests(1, lambda total: f"0 {total:g}x200", each=each)
+            once = requests(1, lambda total: f"0+{total / 5:g}x5 {total:g}x{MINUTES}", each=each)
             expected = [(at, (found,) if each == 20 else ()) for at in (_first(window), last)]
             cases.append(Case(ALERT, f"{each} requests in {window} (P{quantile})", once, expected, query, step=5))
     return cases

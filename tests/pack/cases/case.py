@@ -1,11 +1,13 @@
 """What a rule test is, and the words the cases are written in. ``python -m tests.pack.cases`` writes them for promtool.
 
 A case feeds series, minute by minute from 0, and says at which minutes which alerts are firing: all of that name, with
-exactly these labels.
+exactly these labels. Where the rules look every minute or oftener, a value is scraped half a step before they do: a
+sample on the left edge of a window belongs to it before Prometheus 3 and not since, and no real scrape lies there.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,7 +25,7 @@ OTHER_POD = "m-6d5f7c9b8d-k7k8w"
 class Case:
     """``series`` is promtool's notation by selector. ``expected`` names every firing alert ``alert``, or, where
     ``query`` is given, the samples of that (their value under the label ``value``). ``which`` narrows the alerts to
-    those with these labels. ``step`` is in minutes.
+    those with these labels. The rules look every ``step`` minutes, and a value stands for a step, at most a minute.
     """
 
     alert: str
@@ -31,15 +33,18 @@ class Case:
     series: Mapping[str, str]
     expected: Sequence[At]
     query: str = ""
-    step: int = 1
+    step: float = 1
     which: Labels = field(default_factory=dict)
 
     def document(self) -> dict[str, Any]:
         """The case as promtool reads it."""
         return {
             "name": self.name,
-            "interval": f"{self.step}m",
-            "input_series": [{"series": series, "values": values} for series, values in self.series.items()],
+            "interval": "1m" if self.step > 1 else f"{30 * self.step:g}s",
+            "input_series": [
+                {"series": series, "values": values if self.step > 1 else _between_evaluations(values)}
+                for series, values in self.series.items()
+            ],
             "promql_expr_test": [
                 {
                     "expr": self.query
@@ -57,6 +62,26 @@ class Case:
             return {"labels": _selector(labels.get("__name__", ""), wanted), "value": float(labels["value"])}
         told = {"alertname": self.alert, "alertstate": "firing", **labels}
         return {"labels": _selector("ALERTS", told), "value": 1}
+
+
+#: promtool's notation: a value or ``_`` and how often it is repeated, or a value and what each next one has more.
+_REPEATED = re.compile(r"(?P<first>_|-?[\d.]+(?:e[+-]?\d+)?)(?P<each>[+-][\d.]+(?:e[+-]?\d+)?)?x(?P<times>\d+)")
+
+
+def _between_evaluations(values: str) -> str:
+    """The first value at 0, every other half a step before its evaluation."""
+    words = [word for part in values.split() for word in _written_out(part)]
+    return " _ ".join([" ".join(words[:2]), *words[2:]])
+
+
+def _written_out(part: str) -> list[str]:
+    repeated = _REPEATED.fullmatch(part)
+    if repeated is None:
+        return [part]
+    first, each, times = repeated["first"], repeated["each"], int(repeated["times"])
+    if each is None:
+        return [first] * (times + (first != "_"))
+    return [f"{float(first) + float(each) * number:.15g}" for number in range(times + 1)]
 
 
 def _selector(name: str, labels: Labels) -> str:

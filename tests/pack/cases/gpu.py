@@ -20,7 +20,7 @@ def _xid() -> list[Case]:
     return [
         # A change is seen for ten minutes, then the alert is kept for thirty.
         case(
-            "fires", held | dcgm("XID_ERRORS", then((0, 10), (79, 60))), (9, ()), (10, (page,)), (49, (page,)), (50, ())
+            "fires", held | dcgm("XID_ERRORS", then((0, 10), (79, 60))), (9, ()), (10, (page,)), (48, (page,)), (50, ())
         ),
         case(
             "the same error, for ever (dcgm-exporter#500)",
@@ -129,8 +129,8 @@ def _missing() -> list[Case]:
             ready
             | dcgm("FB_USED", then((70_000, 10), ("stale", 1)))
             | dcgm("FB_FREE", then((6_000, 10), ("stale", 1))),
-            (26, ()),
-            (27, (page,)),
+            (25, ()),
+            (26, (page,)),
         ),
         case(
             "one failed scrape changes nothing",

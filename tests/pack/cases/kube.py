@@ -24,7 +24,7 @@ def _kube() -> list[Case]:
             series("kube_pod_info", steady(1, 30), namespace="kube-system", pod="x"),
             *silent(15, 25),
         ),
-        case("it goes away", series("kube_pod_info", then((1, 10), ("stale", 1)), **pod), (26, ()), (27, (page,))),
+        case("it goes away", series("kube_pod_info", then((1, 10), ("stale", 1)), **pod), (25, ()), (26, (page,))),
         case(
             "every third is a failed scrape",
             series("kube_pod_info", " ".join(["1 1 stale"] * 12), **pod),

@@ -68,7 +68,7 @@ def _low() -> list[Case]:
         case("idle", use(steady(0, 30)), *silent(5, 20)),
         case("scaled to zero", {}, *silent(5, 20)),
         case(
-            "the pod goes away: over after what was kept", use(then((0.95, 10), ("stale", 1))), (16, (page,)), (17, ())
+            "the pod goes away: over after what was kept", use(then((0.95, 10), ("stale", 1))), (15, (page,)), (17, ())
         ),
         case(
             "one failed scrape changes nothing",
@@ -95,7 +95,7 @@ def _preemptions() -> list[Case]:
     # A rate over 5 minutes: of 12 a minute it is 0.2 a second, once the window is full.
     return [
         case("fires", preempted(growing(30)(120)), *fires(6, page)),
-        case("6.6 a minute", preempted(growing(30)(6.6)), (9, ()), (10, (page,))),
+        case("6.6 a minute", preempted(growing(30)(6.6)), *fires(9, page)),
         case("5.4 a minute", preempted(growing(30)(5.4)), *silent(12, 25)),
         case(
             "exactly one in ten seconds", own("signal", steady(1.5, 30), signal="preemptions_recent"), *silent(12, 25)
@@ -128,7 +128,7 @@ def _preemptions() -> list[Case]:
             *((m, (page,)) for m in (11, 12, 15)),
         ),
         case("a restart is no preemption", preempted("1000x10 0x20"), *silent(11, 15, 20)),
-        case("over after what was kept", preempted("0+120x10 1200x20"), (19, (page,)), (20, ())),
+        case("over after what was kept", preempted("0+120x10 1200x20"), (18, (page,)), (20, ())),
         case("as loadtide sees it", own("signal", steady(3, 30), signal="preemptions_recent"), *fires(5, by_scaler)),
         case(
             "1.65 in 15 seconds are more than one in ten",

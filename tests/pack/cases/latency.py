@@ -77,8 +77,8 @@ def _compared(alert: str, bound: str, hold: int, keep: int) -> list[Case]:
         case(
             "requests end: P95 is known while the window holds 20 of them, and then the alert is kept",
             slow(lambda each: f"0+{each:g}x{end} {each * end:g}x40"),
-            # At end + 4 the window holds one minute's 20 requests, at end + 5 none.
-            [(end + 4 + keep, (page,)), (end + 5 + keep, ())],
+            # At end + 3 the window still holds a minute's 20 requests, at end + 5 none.
+            [(end + 3 + keep, (page,)), (end + 5 + keep, ())],
         ),
         case(
             "scaled to zero",

@@ -71,7 +71,7 @@ def _demand() -> list[Case]:
                 "nobody has tried for five minutes",
                 zero | own("signal", then((1, 20), (0, 20)), signal="wake_demand"),
                 (19, (firing,)),
-                (24, (firing,)),
+                (23, (firing,)),
                 (26, ()),
             ),
             case(
@@ -238,6 +238,6 @@ def _flapping() -> list[Case]:
             case("failed scrapes are no changes", then(*[(2, 1), ("stale", 1)] * 15), *silent(12, 25)),
             case("a restart of the scaler is one change at most", "4 4 4 1 4x30", *silent(12, 25)),
             # Below seven again at minute 31, when the first leaves the half hour; kept for ten minutes.
-            case("over after a quiet half hour and what was kept", "2 4 2 4 2 4 2 4x60", (40, (page,)), (41, ())),
+            case("over after a quiet half hour and what was kept", "2 4 2 4 2 4 2 4x60", (39, (page,)), (41, ())),
         ]
     return cases

@@ -79,7 +79,7 @@ def _down() -> list[Case]:
         ),
         case("one failed scrape", scaler(then((1, 10), (0, 1), (1, 20))), *silent(11, 15, 16, 20, 25)),
         case("up in every second scrape", scaler(" ".join(["1 0"] * 20)), (20, (page,)), (30, (page,))),
-        case("up in three of five", scaler(" ".join(["1 1 1 0 0 _"] * 6)), (20, (page,)), (30, (page,))),
+        case("up in three of five", scaler(" ".join(["1 1 1 0 0"] * 7)), (20, (page,)), (30, (page,))),
         case(
             "up in exactly as much as is enough: it begins anew",
             scaler("0.4 0.55 1 " + then((0, 20))),
@@ -203,7 +203,7 @@ def _source() -> list[Case]:
         case("fails later on", then((1, 10), (0, 20)), (12, ()), (13, (page,))),
         case("one failed read", then((1, 10), (0, 1), (1, 20)), *silent(10, 12, 13, 14, 20)),
         case("every second read fails", " ".join(["1 0"] * 20), (20, (page,)), (31, (page,))),
-        case("two of five reads fail", " ".join(["1 1 1 0 0 _"] * 6), (20, (page,)), (31, (page,))),
+        case("two of five reads fail", " ".join(["1 1 1 0 0"] * 7), (20, (page,)), (31, (page,))),
         case("as good as is just enough", steady(0.65, 30), *silent(3, 20)),
         case("every third read fails", " ".join(["1 1 0"] * 14), *silent(20, 31)),
         case("scaled to zero", steady(0, 30), *silent(3, 20), desired=0),

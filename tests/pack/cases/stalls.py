@@ -41,9 +41,13 @@ def cases() -> list[Case]:
     for alert, page in (("ReplicaStalled", ONE), ("WorkloadStalled", ALL)):
 
         def case(
-            name: str, series: dict[str, str], *expected: tuple[int, tuple[Labels, ...]], alert: str = alert
+            name: str,
+            series: dict[str, str],
+            *expected: tuple[int, tuple[Labels, ...]],
+            alert: str = alert,
+            step: float = 1,
         ) -> Case:
-            return Case(alert, name, series, expected)
+            return Case(alert, name, series, expected, step=step)
 
         found += [
             case("fires", hung, *fires(2, page)),
@@ -75,8 +79,12 @@ def cases() -> list[Case]:
             ),
             case(
                 "failing every third scrape",
-                {key: " ".join([value.split("x")[0], value.split("x")[0], "stale"] * 7) for key, value in hung.items()},
+                {
+                    key: " ".join([value.split("x")[0], value.split("x")[0], "stale"] * 14)
+                    for key, value in hung.items()
+                },
                 *((minute, (page,)) for minute in range(4, 20)),
+                step=0.5,
             ),
             case(
                 "it computes again: over once what was kept is past",

@@ -111,7 +111,7 @@ def _exhausted() -> list[Case]:
     )
     return [
         # The increase is seen for ten minutes, then the alert is kept for thirty.
-        case("killed for want of memory", restart | killed, (9, ()), (10, (page,)), (49, (page,)), (50, ())),
+        case("killed for want of memory", restart | killed, (9, ()), (10, (page,)), (48, (page,)), (50, ())),
         case(
             "restarted for another reason",
             restart | kube("status_last_terminated_reason", steady(1, 60), reason="Error"),

@@ -30,10 +30,10 @@ def files(cases: Iterable[Case] | None = None) -> Mapping[Path, str]:
     chosen = sorted(every_case() if cases is None else cases, key=lambda case: (case.alert, case.step))
     found = {}
     for (alert, step), of_alert in groupby(chosen, key=lambda case: (case.alert, case.step)):
-        name = f"{alert}.yaml" if step == 1 else f"{alert}.every{step}m.yaml"
+        name = f"{alert}.yaml" if step == 1 else f"{alert}.every{60 * step:g}s.yaml"
         document: dict[str, Any] = {
             "rule_files": ["../loadtide.rules.yaml"],
-            "evaluation_interval": f"{step}m",
+            "evaluation_interval": f"{60 * step:g}s",
             "group_eval_order": order,
             "tests": [case.document() for case in of_alert],
         }
