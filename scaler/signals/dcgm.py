@@ -24,13 +24,10 @@ from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
 from scaler.signals.exposition import parse
-from scaler.signals.gpu import MEMORY_TOLERANCE, GpuMemory, GpuReading, MigInstance, shares_memory
+from scaler.signals.gpu import MEMORY_TOLERANCE, GpuMemory, GpuReading, MigInstance, moving, shares_memory
 from scaler.signals.reading import STALE_AFTER_SECONDS
 
 _MIB: Final = 1024.0 * 1024.0
-
-#: A GPU this busy runs kernels, so a profiling ratio of exactly 0 beside it is stuck.
-_BUSY: Final = 0.10
 
 
 class _Field(NamedTuple):
@@ -149,7 +146,7 @@ def _gpu(uuid: str, instance: str, fields: Mapping[str, Sequence[Row]]) -> DcgmG
     value = {name: _one(FIELDS[name], rows) for name, rows in fields.items()}
     labels = next(iter(series.values()))
     busy = None if instance else value.get("DCGM_FI_DEV_GPU_UTIL")
-    active = _moving(value.get("DCGM_FI_PROF_GR_ENGINE_ACTIVE"), busy)
+    active = moving(value.get("DCGM_FI_PROF_GR_ENGINE_ACTIVE"), busy)
     index, xid = labels.get("gpu", ""), value.get("DCGM_FI_DEV_XID_ERRORS")
     reading = GpuReading(
         uuid=uuid,
@@ -161,8 +158,8 @@ def _gpu(uuid: str, instance: str, fields: Mapping[str, Sequence[Row]]) -> DcgmG
         name=labels.get("modelName", ""),
         indexes={"dcgm": int(index)} if index.isascii() and index.isdigit() and len(index) < 10 else {},
         busy_ratio=active if busy is None else busy,
-        sm_active_ratio=_moving(value.get("DCGM_FI_PROF_SM_ACTIVE"), busy),
-        sm_occupancy_ratio=_moving(value.get("DCGM_FI_PROF_SM_OCCUPANCY"), busy),
+        sm_active_ratio=moving(value.get("DCGM_FI_PROF_SM_ACTIVE"), busy),
+        sm_occupancy_ratio=moving(value.get("DCGM_FI_PROF_SM_OCCUPANCY"), busy),
         memory=_memory(value),
         unified_memory=shares_memory(labels.get("modelName", "")),
         xid=None if xid is None else int(xid),
@@ -182,12 +179,6 @@ def _one(field: _Field, rows: Sequence[Row]) -> float:
         case "min":
             value = min(row.value for row in rows)
     return value * field.scale
-
-
-def _moving(ratio: float | None, busy: float | None) -> float | None:
-    """A profiling ratio, unless it is stuck at 0. Rounding takes one a little over 1."""
-    stuck = ratio == 0 and busy is not None and busy >= _BUSY
-    return None if ratio is None or stuck else min(ratio, 1.0)
 
 
 def _memory(value: Mapping[str, float]) -> GpuMemory | None:

@@ -25,6 +25,11 @@ Numbering = Literal["nvml", "cuda", "dcgm"]
 
 PREALLOCATED: Final = NotApplicable("the engine pre-allocates VRAM; its KV-cache use is looked at instead")
 
+NO_SM_ACTIVITY: Final = NotApplicable("NVML measures SM activity only of GPUs from Hopper on; a DCGM exporter may")
+
+#: A GPU this busy runs kernels, so a profiling ratio of exactly 0 beside it is stuck.
+_BUSY: Final = 0.10
+
 # GPUs on one chip with the processor (DGX Spark, Jetson), by the driver's names for them.
 _SHARES_MEMORY: Final = re.compile(r"\b(GB10|Thor|Orin|Xavier|Tegra|Jetson)\b", re.IGNORECASE)
 
@@ -32,6 +37,12 @@ _SHARES_MEMORY: Final = re.compile(r"\b(GB10|Thor|Orin|Xavier|Tegra|Jetson)\b", 
 def shares_memory(name: str) -> bool:
     """Whether a GPU of this name is known to have no memory of its own."""
     return _SHARES_MEMORY.search(name) is not None
+
+
+def moving(ratio: float | None, busy: float | None) -> float | None:
+    """A profiling ratio, unless it is stuck at 0 beside a GPU that is ``busy``. Rounding takes one a little over 1."""
+    stuck = ratio == 0 and busy is not None and busy >= _BUSY
+    return None if ratio is None or stuck else min(ratio, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +97,12 @@ class GpuReading:
     memory: GpuMemory | None = None
     unified_memory: bool = False
     """The GPU has no memory of its own, it shares the machine's: what is free there says nothing of the GPU."""
+    unprofiled: bool = False
+    """Its source has no counters of its SMs, whenever it is asked: NVML before Hopper."""
     xid: int | None = None
-    """The *last* error code of the driver, for ever (0: none since it was loaded). :func:`new_xids` tells news."""
+    """The *last* error code of the driver, for ever (0: none that the source knows). :func:`new_xids` tells news."""
+    xid_count: int | None = None
+    """How many errors there were since the source listens; None where it knows of the last one only."""
     power_watts: float | None = None
     temperature_celsius: float | None = None
 
@@ -115,6 +130,8 @@ class LostGpu:
     uuid: str
     nvml_index: int
     reason: str
+    xid: int | None = None
+    """The last error code that the driver gave for it; None: none, or not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +181,9 @@ def gpu_signals(telemetry: GpuTelemetry, *, preallocates: bool) -> GpuSignals:
         return GpuSignals(nothing, nothing, PREALLOCATED if preallocates else nothing)
     return GpuSignals(
         gpu_busy_ratio=_mean([gpu.busy_ratio for gpu in gpus], at, "utilisation"),
-        sm_active_ratio=_mean([gpu.sm_active_ratio for gpu in gpus], at, "SM activity"),
+        sm_active_ratio=NO_SM_ACTIVITY
+        if all(gpu.unprofiled for gpu in gpus)
+        else _mean([gpu.sm_active_ratio for gpu in gpus], at, "SM activity"),
         gpu_memory_free_ratio=PREALLOCATED if preallocates else _least_free(gpus, at),
     )
 
@@ -184,14 +203,23 @@ def attach_gpu(sample: EngineSample, readings: Iterable[GpuReading], *, prealloc
 
 
 def new_xids(before: Iterable[GpuReading], after: Iterable[GpuReading]) -> dict[tuple[str, str], int]:
-    """Identity → error code of every GPU whose last error changed between two rounds.
+    """Identity → error code of every GPU that had an error between two rounds.
 
-    What a first reading shows may be months old and is no news; the same code twice in a row cannot be told.
+    What a first reading shows may be months old and is no news; the same code twice in a row shows only where they are
+    counted.
     """
-    last = {gpu.identity: gpu.xid for gpu in distinct(before)}
+    known = {gpu.identity: gpu for gpu in distinct(before)}
     return {
-        gpu.identity: gpu.xid for gpu in distinct(after) if gpu.xid and last.get(gpu.identity) not in (None, gpu.xid)
+        gpu.identity: gpu.xid
+        for gpu in distinct(after)
+        if gpu.xid and (earlier := known.get(gpu.identity)) is not None and _failed_since(earlier, gpu)
     }
+
+
+def _failed_since(earlier: GpuReading, now: GpuReading) -> bool:
+    if earlier.xid_count is not None and now.xid_count is not None:
+        return now.xid_count > earlier.xid_count
+    return earlier.xid not in (None, now.xid)
 
 
 def _merged(copies: Sequence[GpuReading]) -> GpuReading:
@@ -212,7 +240,9 @@ def _merged(copies: Sequence[GpuReading]) -> GpuReading:
         # One whole memory: parts of two would not add up. A broken one must not win by its false 0.
         memory=min(memories, key=lambda memory: (not memory.consistent, memory.free_bytes), default=None),
         unified_memory=any(copy.unified_memory for copy in copies),
+        unprofiled=all(copy.unprofiled for copy in copies),
         xid=max((copy.xid for copy in copies if copy.xid is not None), default=None),
+        xid_count=max((copy.xid_count for copy in copies if copy.xid_count is not None), default=None),
         power_watts=_greatest(copy.power_watts for copy in copies),
         temperature_celsius=_greatest(copy.temperature_celsius for copy in copies),
     )

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import structlog
 
-from scaler.signals.gpu import GpuTelemetry, LostGpu
+from scaler.signals.gpu import GpuReading, GpuTelemetry, LostGpu, new_xids
 from scaler.signals.nvml_devices import NvmlDevices, meaning
 
 log = structlog.get_logger(__name__)
@@ -122,7 +122,7 @@ class _Session:
                 return self._lose(reason)
         assert self._devices is not None
         try:
-            found = self._devices.read()
+            found = self._devices.read(now)
         except self._nvml.NVMLError as error:
             return self._lose(meaning(error))
         if found.lost and not found.readings:
@@ -148,7 +148,6 @@ class _Session:
             return meaning(error)
         if self._devices is None:
             self._devices = NvmlDevices(nvml)
-        self._devices.forget_calls()
         self._up = True
         return ""
 
@@ -163,6 +162,8 @@ class _Session:
     def _shut_down(self) -> None:
         """Give NVML back. It is initialised anew before the next round: what it held of a lost driver is useless."""
         self._up = False
+        assert self._devices is not None
+        self._devices.release()
         try:
             self._nvml.nvmlShutdown()
         except self._nvml.NVMLError as error:
@@ -175,6 +176,7 @@ class _Told:
     def __init__(self) -> None:
         self._reason: str | None = None
         self._lost: dict[tuple[str, int], LostGpu] = {}
+        self._read: tuple[GpuReading, ...] = ()
         self._notes: set[str] = set()
 
     def tell(self, telemetry: GpuTelemetry) -> None:
@@ -188,10 +190,14 @@ class _Told:
         if telemetry.up or telemetry.lost:
             lost = {(gpu.uuid, gpu.nvml_index): gpu for gpu in telemetry.lost}
             for key in lost.keys() - self._lost.keys():
-                log.warning("a GPU is lost", uuid=key[0], nvml_index=key[1], reason=lost[key].reason)
+                log.warning("a GPU is lost", uuid=key[0], nvml_index=key[1], reason=lost[key].reason, xid=lost[key].xid)
             for key in self._lost.keys() - lost.keys():
                 log.info("a lost GPU is back", uuid=key[0], nvml_index=key[1])
             self._lost = lost
+        if telemetry.up:
+            for (uuid, instance), xid in new_xids(self._read, telemetry.readings).items():
+                log.warning("a GPU reports an error", uuid=uuid, gpu_instance=instance, xid=xid)
+            self._read = telemetry.readings
         for note in telemetry.notes:
             if note not in self._notes:
                 log.info("about a local GPU", note=note)

@@ -9,11 +9,15 @@ and is no fault. What says that a device or the whole driver is gone ends its re
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from scaler.signals.gpu import GpuMemory, GpuReading, LostGpu, MigInstance, shares_memory
+from scaler.signals.gpu import GpuMemory, GpuReading, LostGpu, MigInstance, moving, shares_memory
+from scaler.signals.nvml_profiling import Activity, Profiling
+from scaler.signals.nvml_questions import Questions
+from scaler.signals.nvml_xids import Xids
 
 _PROFILE: Final = re.compile(r"\bMIG (\S+)")
 
@@ -46,29 +50,35 @@ class Round:
 
 
 class NvmlDevices:
-    """Reads the devices of an initialised NVML. Remembers, per device, that only the old memory call works, and which
-    devices there were. Not for use by two threads.
+    """Reads the devices of an initialised NVML. Remembers, per device, that only the old memory call works, which
+    devices there were, and what the next round is compared with. Not for use by two threads.
     """
 
     def __init__(self, nvml: Any) -> None:
         self._nvml = nvml
+        self._profiling = Profiling(nvml)
+        self._xids = Xids(nvml)
         self._old_memory_call: set[str] = set()
         self._seen: dict[str, int] = {}
         self._notes: list[str] = []
 
-    def forget_calls(self) -> None:
-        """After NVML was initialised anew: another driver may answer, and answer other calls."""
+    def release(self) -> None:
+        """Before NVML is ended: give back what it lent. Another driver may answer next, and answer other calls."""
+        self._profiling.release()
+        self._xids.release()
         self._old_memory_call.clear()
 
-    def read(self) -> Round:
-        """Ask everything once. Raises the library's ``NVMLError`` if NVML itself, not one device, does not answer."""
+    def read(self, now: float) -> Round:
+        """Ask everything once, at monotonic time ``now``. Raises the library's ``NVMLError`` if NVML itself, not one
+        device, does not answer.
+        """
         self._notes = []
         readings: list[GpuReading] = []
         answered: set[str] = set()
         failed: dict[int, Exception] = {}
         for index in range(self._nvml.nvmlDeviceGetCount()):
             try:
-                uuid, found = self._device(index)
+                uuid, found = self._device(index, now)
             except self._nvml.NVMLError_Uninitialized:
                 raise
             except self._nvml.NVMLError_NoPermission:
@@ -81,31 +91,36 @@ class NvmlDevices:
         for each in failed.values():
             if not answered and isinstance(each, self._nvml.NVMLError_Unknown):
                 raise each  # of all at once it means that access is lost, not that the GPUs are
+        self._xids.collect(answered)
         reasons = {index: meaning(each) for index, each in failed.items()}
         lost = [
-            LostGpu(uuid, index, reasons.pop(index, "no longer listed"))
+            LostGpu(uuid, index, reasons.pop(index, "no longer listed"), self._last_xid(uuid))
             for uuid, index in sorted(self._seen.items(), key=lambda item: item[1])
             if uuid not in answered
         ]
         lost.extend(LostGpu("", index, reason) for index, reason in reasons.items())
-        return Round(tuple(readings), tuple(lost), tuple(self._notes))
+        return Round(tuple(map(self._with_xid, readings)), tuple(lost), tuple(self._notes))
 
-    def _device(self, index: int) -> tuple[str, list[GpuReading]]:
+    def _last_xid(self, uuid: str) -> int | None:
+        errors = self._xids.of(uuid)
+        return errors.xid if errors is not None and errors.count else None
+
+    def _with_xid(self, reading: GpuReading) -> GpuReading:
+        errors = self._xids.of(reading.uuid, reading.instance.gpu_instance if reading.instance else None)
+        return reading if errors is None else replace(reading, xid=errors.xid, xid_count=errors.count)
+
+    def _device(self, index: int, now: float) -> tuple[str, list[GpuReading]]:
         """The UUID of one GPU, and its reading with those of its instances."""
         nvml = self._nvml
         handle = nvml.nvmlDeviceGetHandleByIndex(index)
         uuid = _text(nvml.nvmlDeviceGetUUID(handle))
         self._seen[uuid] = index
-        asked = _Questions(nvml)
+        asked = Questions(nvml)
         name = _text(asked(nvml.nvmlDeviceGetName, handle) or "")
         mode = asked(nvml.nvmlDeviceGetMigMode, handle)
         instances: list[GpuReading] = []
         if mode is not None and mode[0] == nvml.NVML_DEVICE_MIG_ENABLE:
             instances = list(self._instances(asked, handle, index, uuid, name))
-            self._notes.append(
-                f"{uuid} is in MIG mode: NVML does not tell how busy its instances are; a DCGM exporter with "
-                "DCGM_FI_PROF_GR_ENGINE_ACTIVE does"
-            )
             if not instances:
                 return uuid, []
         # `memory` of the rates is left alone: it is the time its controller was busy, and a constant 0 where shared.
@@ -118,11 +133,23 @@ class NvmlDevices:
         unified = not instances and (unsupported or shares_memory(name))
         if unified:
             self._notes.append(f"{uuid} ({name}) shares the machine's memory: no rule acts on its free memory")
+        busy = None if rates is None or instances else _share(rates.gpu)
+        # Last of all: on some drivers what is asked after the counters of an instance fails.
+        self._xids.listen(asked, handle, uuid)
+        profiled = self._profiling.supports(asked, handle, uuid)
+        activity = Activity()
+        if instances:
+            instances = list(self._measured(asked, handle, instances, now))
+        elif profiled:
+            activity = self._profiling.measure(asked, handle, uuid, now)
         whole = GpuReading(
             uuid=uuid,
             name=name,
             indexes={"nvml": index},
-            busy_ratio=None if rates is None or instances else _share(rates.gpu),
+            busy_ratio=busy,
+            sm_active_ratio=moving(activity.sm_active_ratio, busy),
+            sm_occupancy_ratio=moving(activity.sm_occupancy_ratio, busy),
+            unprofiled=not profiled,
             memory=memory,
             unified_memory=unified,
             power_watts=None if milliwatts is None else milliwatts / 1000,
@@ -130,7 +157,7 @@ class NvmlDevices:
         )
         return uuid, [whole, *instances]
 
-    def _instances(self, asked: _Questions, parent: object, index: int, uuid: str, name: str) -> Iterator[GpuReading]:
+    def _instances(self, asked: Questions, parent: object, index: int, uuid: str, name: str) -> Iterator[GpuReading]:
         """The MIG instances of one GPU. Their places have gaps: an instance that is destroyed leaves one."""
         nvml = self._nvml
         for place in range(asked(nvml.nvmlDeviceGetMaxMigDeviceCount, parent) or 0):
@@ -155,7 +182,33 @@ class NvmlDevices:
                 memory=memory,
             )
 
-    def _memory(self, asked: _Questions, handle: object, device: str) -> tuple[GpuMemory | None, bool]:
+    def _measured(
+        self, asked: Questions, parent: object, instances: list[GpuReading], now: float
+    ) -> Iterable[GpuReading]:
+        """The instances with how busy they are, as far as that can be told: of a GPU instance, not of its parts."""
+        uuid = instances[0].uuid
+        if not self._profiling.supports(asked, parent, uuid):
+            self._notes.append(
+                f"{uuid} is in MIG mode: NVML does not tell how busy its instances are; a DCGM exporter with "
+                "DCGM_FI_PROF_GR_ENGINE_ACTIVE does"
+            )
+            yield from (replace(reading, unprofiled=True) for reading in instances)
+            return
+        numbers = [reading.instance.gpu_instance if reading.instance else "" for reading in instances]
+        parts = Counter(numbers)
+        for number, reading in zip(numbers, instances, strict=True):
+            if parts[number] > 1 or not number.isdigit():
+                yield reading
+                continue
+            told = self._profiling.measure(asked, parent, uuid, now, number)
+            yield replace(
+                reading,
+                busy_ratio=told.busy_ratio,
+                sm_active_ratio=moving(told.sm_active_ratio, told.busy_ratio),
+                sm_occupancy_ratio=moving(told.sm_occupancy_ratio, told.busy_ratio),
+            )
+
+    def _memory(self, asked: Questions, handle: object, device: str) -> tuple[GpuMemory | None, bool]:
         """The device's memory, and whether it says that it has none of its own.
 
         The second call tells reserved memory from used. Where it fails (old driver, WSL) or contradicts itself (a vGPU
@@ -177,30 +230,6 @@ class NvmlDevices:
             self._old_memory_call.add(device)
             return GpuMemory(answer.total, answer.used, answer.free, api="v1"), False
         return new, new is None and (refused or answer is not None)
-
-
-class _Questions:
-    """Asks one device. The answer is None where it has none; what says that device or driver is gone passes through."""
-
-    def __init__(self, nvml: Any) -> None:
-        self._nvml = nvml
-        self._gone = (nvml.NVMLError_GpuIsLost, nvml.NVMLError_ResetRequired, nvml.NVMLError_Uninitialized)
-        self.refusal: Exception | None = None
-        """Why the last question had no answer."""
-        self.unknown_error: Exception | None = None
-        """The last "unknown error": of all calls at once it means that access is lost, of one it means nothing."""
-
-    def __call__(self, call: Callable[..., Any], *arguments: object) -> Any:
-        self.refusal = None
-        try:
-            return call(*arguments)
-        except self._gone:
-            raise
-        except self._nvml.NVMLError as error:
-            self.refusal = error
-            if isinstance(error, self._nvml.NVMLError_Unknown):
-                self.unknown_error = error
-            return None
 
 
 def _text(value: str | bytes) -> str:

@@ -5,53 +5,17 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pynvml
 import pytest
 from structlog.testing import CapturingLogger
 
-from scaler.signals import nvml
-from scaler.signals.gpu import GpuMemory, GpuTelemetry, gpu_signals
+from scaler.signals.gpu import GpuMemory, gpu_signals
 from scaler.signals.model import Stale, Unknown
 from scaler.signals.nvml import LOOK_ALIKE, NOT_INSTALLED, TIMED_OUT, LocalGpus
-from tests.signals.fake_nvml import GIB, MIB, NOT_SUPPORTED, FakeGpu, FakeNvml, error, memory, whole
-
-
-class Machine:
-    """A machine with a fake NVML and a clock of its own."""
-
-    def __init__(self, *gpus: FakeGpu, timeout_seconds: float = 5.0) -> None:
-        self.nvml = FakeNvml(*gpus)
-        self.seconds = 0.0
-        self.local = LocalGpus(timeout_seconds=timeout_seconds, load=lambda: self.nvml, mono=lambda: self.seconds)
-
-    async def at(self, seconds: float) -> GpuTelemetry:
-        self.seconds = seconds
-        return await self.local.read()
-
-
-@pytest.fixture
-def machine() -> Iterator[Callable[..., Machine]]:
-    made: list[Machine] = []
-
-    def make(*gpus: FakeGpu, **options: Any) -> Machine:
-        made.append(Machine(*gpus, **options))
-        return made[-1]
-
-    yield make
-    for each in made:
-        if each.nvml.blocks_until is not None:
-            each.nvml.blocks_until.set()
-        each.local.close()
-
-
-@pytest.fixture
-def log(monkeypatch: pytest.MonkeyPatch) -> CapturingLogger:
-    captured = CapturingLogger()
-    monkeypatch.setattr(nvml, "log", captured)
-    return captured
+from tests.signals.fake_nvml import GIB, MIB, NOT_SUPPORTED, FakeGpu, FakeNvml, Machine, error, memory, whole
 
 
 def lines(log: CapturingLogger) -> list[str]:
