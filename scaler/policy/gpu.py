@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Final
+from typing import Annotated, Final, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from scaler.policy.group import Group
 from scaler.policy.sources import is_http_url
@@ -19,6 +19,11 @@ class Gpu(Group):
 
     dcgm_urls: tuple[str, ...] = ()
     """The ``/metrics`` URL of each DCGM exporter on whose node the workload may run."""
+    source: str | None = None
+    """Instead of ``dcgm_urls``: the server that scrapes the exporters, by its name under ``sources:`` of the policy
+    file. One query fetches the GPUs of all its workloads together."""
+    scrape_interval_seconds: Annotated[float, Field(gt=0.0, le=600.0)] = 15.0
+    """How often that server scrapes the exporters. A sample older than three of these is not fresh."""
     match: Texts = Texts()
     """Labels that make a series of the exporters this workload's GPU: all of them, exactly. For example namespace and
     container. Unset: a replica's GPUs are those that its pod holds."""
@@ -44,3 +49,19 @@ class Gpu(Group):
             if not value:
                 raise ValueError(f"{name} is empty, which no series has; write its value")
         return match
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Self:
+        if self.dcgm_urls and self.source is not None:
+            raise ValueError("dcgm_urls and source both say where the exporters' series are; keep one, unset the other")
+        return self
+
+    @property
+    def declared(self) -> bool:
+        """Whether it is said where GPU telemetry comes from."""
+        return bool(self.dcgm_urls) or self.source is not None
+
+    @property
+    def by_pod(self) -> bool:
+        """Whether a replica's GPUs are looked for by the pod that it is."""
+        return self.declared and not self.match

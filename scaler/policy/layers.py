@@ -30,6 +30,8 @@ FILE_LIMIT_BYTES = 4 * 1024 * 1024
 #: More problems than this are only counted.
 PROBLEMS_LIMIT = 100
 
+#: Policy keys that name a server of ``sources:``.
+SOURCE_KEYS: tuple[Path, ...] = (("prometheus", "source"), ("gpu", "source"))
 #: The top-level keys of a policy file.
 SECTIONS = ("defaults", "policies", "workloads", "tenancy", "sources")
 _LABEL = r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"
@@ -155,12 +157,12 @@ class PolicyFile:
 
     def _undeclared_source(self, layers: Iterable[_Layer]) -> Iterator[str]:
         """What is wrong with the name of a source in the highest layer that names one."""
-        path: Path = ("prometheus", "source")
-        naming = [(layer, dict(_entries(layer.body)).get(path)) for layer in layers]
-        for layer, source in [each for each in naming if each[1] is not None][-1:]:
-            if isinstance(source, str) and source not in self.sources:
-                known = f"write one of: {', '.join(self.sources)}" if self.sources else "declare it there (none is)"
-                yield layer.place(path, f"{shown(source)} is no source of the policy file's sources:; {known}")
+        for path in SOURCE_KEYS:
+            naming = [(layer, dict(_entries(layer.body)).get(path)) for layer in layers]
+            for layer, source in [each for each in naming if each[1] is not None][-1:]:
+                if isinstance(source, str) and source not in self.sources:
+                    known = f"write one of: {', '.join(self.sources)}" if self.sources else "declare it there (none is)"
+                    yield layer.place(path, f"{shown(source)} is no source of the policy file's sources:; {known}")
 
     def _place(self, *prefix: str) -> _Place:
         def place(path: Path, text: str) -> str:

@@ -17,6 +17,7 @@ def warnings_of(policy: Policy, hidden: Collection[Path] = ()) -> tuple[str, ...
 
     texts = [
         *_source(policy),
+        *_gpu(policy),
         *prometheus_warnings(policy, hidden),
         *_wake(policy),
         *_ceiling_undeclared(policy),
@@ -36,6 +37,14 @@ def _source(policy: Policy) -> Iterator[str]:
         yield (
             "no source: scrape.urls is empty, so nothing is measured; list the /metrics URL of every replica there, or "
             "declare scrape.dns or scrape.endpoint_slice, or prometheus.source"
+        )
+
+
+def _gpu(policy: Policy) -> Iterator[str]:
+    if policy.gpu.match and not policy.gpu.declared:
+        yield (
+            "gpu.match is not used, for nothing says where GPU telemetry is; declare gpu.dcgm_urls, or gpu.source "
+            "where a Prometheus scrapes the DCGM exporters"
         )
 
 

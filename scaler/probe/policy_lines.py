@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 _NOT_IN_NAMES: Final = re.compile(r"[^a-z0-9]+")
@@ -91,33 +92,62 @@ workloads:
 """
 
 
-def prometheus_lines(
-    url: str, headers: Iterable[str], workloads: Sequence[tuple[str, Mapping[str, str]]], left_out: int
-) -> str:
-    """A source and workloads that are read from it, each an engine and its ``match:`` labels. ``headers`` are names of
-    headers that were sent: their values may be secrets and do not stand here.
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """One workload that is read from a Prometheus. ``gpus_told``: whether DCGM's series there tell which of its pods
+    hold a GPU; None: there are no such series.
     """
-    lines = ["sources:", "  main:", f"    url: {quoted(url)}"]
-    for header in headers:
-        if header.lower() == "authorization":
-            lines.append("    # bearer_token_file: /etc/loadtide/token  # a file with the token you gave")
-        else:
-            lines.append(f"    # headers: {{{header}: ...}}  # as you gave it")
-    lines.append("workloads:")
+
+    engine: str
+    match: Mapping[str, str]
+    gpus_told: bool | None = None
+
+
+def prometheus_lines(url: str, headers: Iterable[str], workloads: Sequence[Declared], left_out: int) -> str:
+    """A source and workloads that are read from it. ``headers`` are names of headers that were sent: their values may
+    be secrets and do not stand here.
+    """
+    lines = [*_source_lines(url, headers), "workloads:"]
     taken: list[str] = []
-    for engine, match in workloads:
-        model = next((value for label, value in match.items() if label not in ("cluster", "namespace")), "")
-        name = workload_name(match.get("namespace", "default"), model, taken)
+    for each in workloads:
+        model = next((value for label, value in each.match.items() if label not in ("cluster", "namespace")), "")
+        name = workload_name(each.match.get("namespace", "default"), model, taken)
         taken.append(name)
         lines += [
             f"  {name}:  # the ScaledObject's namespace/name",
-            f"    engine: {quoted(engine)}",
-            f"    prometheus: {{source: main, match: {_mapping(match)}}}",
-            *to_fill_in(engine),
+            f"    engine: {quoted(each.engine)}",
+            f"    prometheus: {{source: main, match: {_mapping(each.match)}}}",
         ]
+        if each.gpus_told is not None:
+            unsaid = "  # its series name no pod of this namespace; say whose GPUs by labels"
+            by_labels = f"    # gpu: {{source: main, match: {{LABEL: VALUE}}}}{unsaid}"
+            lines.append("    gpu: {source: main}" if each.gpus_told else by_labels)
+        lines += to_fill_in(each.engine)
     if left_out:
         lines.append(f"  # and {left_out} more workloads like these")
     return "\n".join(lines) + "\n"
+
+
+def gpu_source_lines(url: str, headers: Iterable[str]) -> str:
+    """A source that has GPU telemetry alone, and a workload that reads it there beside its engines."""
+    return (
+        "\n".join(_source_lines(url, headers))
+        + """
+workloads:
+  default/my-model:  # the ScaledObject's namespace/name
+    gpu: {source: main}  # a replica's are those that its pod holds
+    # scrape: {urls: [...]}  # the engines' pages; loadtide probe URL of one of them says the rest
+"""
+    )
+
+
+def _source_lines(url: str, headers: Iterable[str]) -> Iterator[str]:
+    yield from ("sources:", "  main:", f"    url: {quoted(url)}")
+    for header in headers:
+        if header.lower() == "authorization":
+            yield "    # bearer_token_file: /etc/loadtide/token  # a file with the token you gave"
+        else:
+            yield f"    # headers: {{{header}: ...}}  # as you gave it"
 
 
 def to_fill_in(engine: str) -> tuple[str, ...]:

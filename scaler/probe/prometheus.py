@@ -13,14 +13,16 @@ from scaler.policy.promql import quoted
 from scaler.probe.engine_page import matched_name
 from scaler.probe.fitting import Fit, apart, fits, wanted_names
 from scaler.probe.losses import disabled_by
-from scaler.probe.policy_lines import prometheus_lines
+from scaler.probe.policy_lines import Declared, gpu_source_lines, prometheus_lines
 from scaler.probe.report import FamilyFound, Report, Status
 from scaler.serve.quantities import duration
-from scaler.signals.dcgm import FIELDS
+from scaler.signals.dcgm import FIELDS, read_rows
+from scaler.signals.dcgm_gpus import DcgmGpus
 from scaler.signals.exposition import normalised
 from scaler.signals.kube_state import METRICS
 from scaler.signals.preset import FAMILIES, PROCESS_START, Preset, load_preset
 from scaler.signals.prometheus.answer import Answer
+from scaler.signals.prometheus.gpus import by_cluster, query
 
 #: Workloads that are listed, and for which policy lines are written.
 _LISTED, _WRITTEN = 12, 5
@@ -76,7 +78,11 @@ async def look_at_prometheus(
     warnings = [f"partial data: {answer.partial}"] if answer.partial else []
     if engine is not None and not taken:
         warnings.append(f"engine {engine} was named, but no series of it is there")
-    return _report(url, headers, series, held, less, gateways, model, warnings)
+    gpus = None
+    if any(name in series for name in FIELDS):
+        rows = by_cluster(await ask(query(None))).values()
+        gpus = DcgmGpus(read_rows(row for each in rows for row in each))
+    return _report(url, headers, series, held, less, gateways, model, warnings, gpus)
 
 
 def names_query() -> str:
@@ -148,6 +154,7 @@ def _report(
     gateways: Sequence[Fit],
     model: str | None,
     warnings: list[str],
+    gpus: DcgmGpus | None,
 ) -> Report:
     facts = []
     for each in held:
@@ -161,13 +168,20 @@ def _report(
     if less:
         facts.append(f"fits less: {', '.join(map(str, less))}")
     facts += [f"gateway {each.name}: its series are there; its own page is read: gateway.urls" for each in gateways]
-    facts += [_dcgm(series), _kube_state(series)]
-    bindable = [(each.fit.name, bound.match) for each in held for bound in each.workloads if bound.match]
+    facts += [_dcgm(gpus, series), _kube_state(series)]
+    bindable = [
+        Declared(each.fit.name, bound.match, None if gpus is None else bound.match.get("namespace") in _holding(gpus))
+        for each in held
+        for bound in each.workloads
+        if bound.match
+    ]
     policy = ""
     if bindable:
         policy = prometheus_lines(url, headers, bindable[:_WRITTEN], max(0, len(bindable) - _WRITTEN))
+    elif gpus:
+        policy = gpu_source_lines(url, headers)
     families = [family for each in held for family in _families(each, series, alone=len(held) == 1)]
-    return Report("a Prometheus", bool(bindable), tuple(facts), tuple(families), tuple(warnings), policy)
+    return Report("a Prometheus", bool(policy), tuple(facts), tuple(families), tuple(warnings), policy)
 
 
 def _warnings(held: Held, model: str | None) -> list[str]:
@@ -208,11 +222,17 @@ def _replica_label(labels: Mapping[str, str]) -> str:
     return label or "nothing: no series has pod, exported_pod or instance"
 
 
-def _dcgm(series: Mapping[str, int]) -> str:
+def _dcgm(gpus: DcgmGpus | None, series: Mapping[str, int]) -> str:
     fields = [name for name in FIELDS if name in series]
-    if not fields:
+    if gpus is None:
         return "DCGM: no series"
-    return f"DCGM: {len(fields)} of {len(FIELDS)} fields; exporters' own pages are read: gpu.dcgm_urls"
+    held = ", ".join(_holding(gpus)) or "no namespace that is told: gpu.match must say by other labels whose they are"
+    return f"DCGM: {len(fields)} of {len(FIELDS)} fields, {len(gpus)} GPUs or MIG instances, held by pods in: {held}"
+
+
+def _holding(gpus: DcgmGpus) -> list[str]:
+    """The namespaces of pods that hold a GPU, sorted."""
+    return sorted({pod.namespace for gpu in gpus for pod in gpu.pods} - {""})
 
 
 def _kube_state(series: Mapping[str, int]) -> str:

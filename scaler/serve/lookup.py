@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from scaler.serve.workloads import Workload, Workloads
 from scaler.signals.discovery import NameLookup, Trail, Urls, resolve_urls
@@ -48,6 +48,13 @@ class Lookup:
         """How many replicas the workload's target has, within the scrape's time limit; None where none is declared."""
         policy = workload.resolved.policy
         return await self._cluster.replica_counts(
+            _namespace(workload), policy.target, timeout=policy.scrape.timeout_seconds
+        )
+
+    async def pods_by_host(self, workload: Workload) -> Mapping[str, str]:
+        """IP address → name of the target's pod that has it, within the scrape's time limit; empty if nothing tells."""
+        policy = workload.resolved.policy
+        return await self._cluster.pods_by_host(
             _namespace(workload), policy.target, timeout=policy.scrape.timeout_seconds
         )
 

@@ -11,7 +11,8 @@ import aiohttp
 
 from scaler.policy.prometheus import Prometheus
 from scaler.serve.gateways import Gateways
-from scaler.serve.gpu_telemetry import GpuTelemetry, with_gpus
+from scaler.serve.gpu_attribution import pods_at, with_gpus
+from scaler.serve.gpu_telemetry import GpuTelemetry
 from scaler.serve.lookup import Lookup
 from scaler.serve.snapshot import SourceHealth
 from scaler.serve.workloads import Workload, Workloads
@@ -56,7 +57,7 @@ class Observer:
         self._remembered: dict[str, _Remembered] = {}
         self._forget_at = _FORGET_AT
         self._gateways = Gateways(workloads.tick_seconds, workloads.mono)
-        self._gpus = GpuTelemetry(workloads.tick_seconds, workloads.mono, unix)
+        self._gpus = GpuTelemetry(workloads, unix, lambda name: self._source(name).api)
         self._lookup = Lookup(workloads)
 
     async def __call__(
@@ -69,16 +70,14 @@ class Observer:
             self._replica_counts(workload, session, mono),
             self._queried(workload, session, mono),
             self._gateways.demand(workload.name, policy.gateway, session),
-            self._gpus.read(policy.gpu, session),
+            self._gpus.read(workload, session),
         )
         at = mono()
-        preallocates = workload.preset.preallocates_gpu_memory
+        namespace, preallocates = workload.name.partition("/")[0], workload.preset.preallocates_gpu_memory
         return replace(
             observation,
             at=at,
-            endpoints=with_gpus(
-                observation.endpoints, exporters, policy, observation.source, preallocates=preallocates
-            ),
+            endpoints=with_gpus(observation, exporters, policy, namespace, preallocates=preallocates),
             demand=merge_demand(workload.inbox.read(at, policy.push), seen),
             replicas=replicas,
             queried=queried,
@@ -97,14 +96,18 @@ class Observer:
             return await self._from_prometheus(workload, session, mono)
         found = await self._lookup.urls(workload)
         config = policy.scrape.model_copy(update={"urls": found.urls})
-        endpoints = await scrape(session, config, workload.preset, mono=mono, unix=self._unix)
-        return Observation(mono(), endpoints, absent=found.absent, lost=found.lost)
+        pages = scrape(session, config, workload.preset, mono=mono, unix=self._unix)
+        if not policy.gpu.by_pod:
+            return Observation(mono(), await pages, absent=found.absent, lost=found.lost)
+        endpoints, by_host = await asyncio.gather(pages, self._lookup.pods_by_host(workload))
+        pods = {**pods_at(endpoints, by_host), **found.pods}
+        return Observation(mono(), endpoints, absent=found.absent, lost=found.lost, pods=pods)
 
     async def _from_prometheus(
         self, workload: Workload, session: aiohttp.ClientSession, mono: Callable[[], float]
     ) -> Observation:
         policy, remembered = workload.resolved.policy, self._memory_of(workload)
-        source = self._source(policy.prometheus)
+        source = self._source(policy.prometheus.source or "")
         said = await source.round(
             session,
             mono,
@@ -134,7 +137,7 @@ class Observer:
         counts = await self._lookup.replica_counts(workload)
         if counts is None or counts.asked is not None or not policy.read_from_prometheus:
             return counts
-        source = self._source(policy.prometheus)
+        source = self._source(policy.prometheus.source or "")
         known = self._kube_counts.get(source.name)
         if known is None or known[0] is not source:
             known = self._kube_counts[source.name] = source, KubeCounts(source.name, source.api)
@@ -158,7 +161,7 @@ class Observer:
         remembered = self._memory_of(workload)
         answers = await ask_all(
             session,
-            self._source(policy.prometheus).api,
+            self._source(policy.prometheus.source or "").api,
             policy.prometheus,
             remembered.queried,
             policy.hold_seconds,
@@ -179,9 +182,8 @@ class Observer:
             remembered = self._remembered[workload.name] = _Remembered(prometheus)
         return remembered
 
-    def _source(self, prometheus: Prometheus) -> Source:
-        """The source that is named, as the policy file declares it now; one that changed begins anew."""
-        name = prometheus.source or ""
+    def _source(self, name: str) -> Source:
+        """The source of this name, as the policy file declares it now; one that changed begins anew."""
         server = self._workloads.policies.sources[name]
         source = self._sources.get(name)
         if source is None or source.api.server != server:

@@ -8,7 +8,7 @@ none: both are how the server leaves out a default).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,13 +49,16 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """One pod: whether it serves, whether it has ended or is ending, and whether no node has room for it."""
+    """One pod: whether it serves, whether it has ended or is ending, and whether no node has room for it. ``hosts`` are
+    its IP addresses.
+    """
 
     name: str
     worker_index: str | None
     ready: bool
     ended: bool
     without_node: bool
+    hosts: tuple[str, ...] = ()
 
     @property
     def leads(self) -> bool:
@@ -108,6 +111,7 @@ def read_pod(body: Json) -> Pod:
         ready=conditions.get("Ready", {}).get("status") == "True",
         ended=status.get("phase") in ("Succeeded", "Failed") or metadata.get("deletionTimestamp") is not None,
         without_node=scheduled.get("status") == "False" and scheduled.get("reason") in _WITHOUT_NODE,
+        hosts=tuple(str(each["ip"]) for each in status.get("podIPs") or () if each.get("ip")),
     )
 
 
@@ -131,6 +135,23 @@ def is_leader_by_name(leader_set: str) -> Callable[[str | None], bool]:
     return lambda name: name is not None and leader.fullmatch(name) is not None
 
 
+def pods_by_host(pods: Collection[Pod]) -> Mapping[str, str]:
+    """IP address → name of the pod that has it. One that several have (pods in their node's network) is nobody's; that
+    of an ended pod may be another's by now, which then is the one.
+    """
+
+    def holders(ended: bool) -> dict[str, set[str]]:
+        found: dict[str, set[str]] = {}
+        for pod in pods:
+            if pod.ended is ended:
+                for host in pod.hosts:
+                    found.setdefault(host, set()).add(pod.name)
+        return found
+
+    found = {**holders(ended=True), **holders(ended=False)}
+    return {host: min(names) for host, names in found.items() if len(names) == 1}
+
+
 def serving(slices: Iterable[Slice], service: str, port: str, counts: Callable[[str | None], bool]) -> Answer:
     """The ready endpoints of a Service, of those whose pod ``counts``.
 
@@ -152,7 +173,7 @@ def serving(slices: Iterable[Slice], service: str, port: str, counts: Callable[[
             elif number is None:
                 without_port |= {name or "one without a name" for name in each.ports}
             else:
-                addresses.add(Address(endpoint.host, number))
+                addresses.add(Address(endpoint.host, number, endpoint.pod))
     if without_port and not addresses:
         return ResolveFailure(f"Service {service} has no port named {port}, but {', '.join(sorted(without_port))}")
     if not_ready and not addresses:

@@ -19,7 +19,7 @@ What makes it easy to misread:
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
@@ -57,6 +57,14 @@ FIELDS: Final[Mapping[str, _Field]] = {
 }
 
 
+#: The labels that name the pod that holds a GPU, the surest first, and where its namespace stands beside them.
+_HOLDERS: Final = (
+    ("exported_pod", ("exported_namespace", "namespace")),
+    ("pod_name", ("pod_namespace",)),  # exporters run with --use-old-namespace
+    ("pod", ("namespace",)),
+)
+
+
 class Row(NamedTuple):
     """One value of one series, as a query of a Prometheus gives it; ``unix`` is the sample's own time, if known."""
 
@@ -82,8 +90,17 @@ class DcgmGpu:
 
     @property
     def pods(self) -> frozenset[PodName]:
-        """The pods that hold it. Where the exporter knows none, what its series name is the exporter's own pod."""
-        return frozenset(pod for labels in self.series if (pod := _holder(labels)) is not None)
+        """The pods that hold it, as the best of the labels tells that any of its series has: beside a series with
+        ``exported_pod``, one without names the exporter's own pod. So does every one where the exporter knows no pod.
+        """
+        for label, namespaces in _HOLDERS:
+            named = [labels for labels in self.series if labels.get(label)]
+            if named:
+                return frozenset(
+                    PodName(next((labels[key] for key in namespaces if labels.get(key)), ""), labels[label])
+                    for labels in named
+                )
+        return frozenset()
 
 
 def read_text(body: str, now_unix: float | None = None) -> tuple[DcgmGpu, ...]:
@@ -114,31 +131,6 @@ def read_rows(rows: Iterable[Row]) -> tuple[DcgmGpu, ...]:
             identity = (uuid, row.labels.get("GPU_I_ID", ""))
             values.setdefault(identity, {}).setdefault(row.name, []).append(row)
     return tuple(_gpu(uuid, instance, fields) for (uuid, instance), fields in values.items())
-
-
-def held_by(gpus: Iterable[DcgmGpu], pods: Collection[PodName]) -> tuple[GpuReading, ...]:
-    """The GPUs that any of ``pods`` holds, whole: a GPU shared with another pod is as busy as both make it."""
-    return tuple(gpu.reading for gpu in gpus if any(_same(held, pod) for held in gpu.pods for pod in pods))
-
-
-def matching(gpus: Iterable[DcgmGpu], match: Mapping[str, str]) -> tuple[GpuReading, ...]:
-    """The GPUs of which one series has every label of ``match`` with exactly that value. No label matches nothing."""
-    return tuple(gpu.reading for gpu in gpus if match and any(match.items() <= labels.items() for labels in gpu.series))
-
-
-def _same(one: PodName, other: PodName) -> bool:
-    return one.name == other.name and (one.namespace == other.namespace or "" in (one.namespace, other.namespace))
-
-
-def _holder(labels: Mapping[str, str]) -> PodName | None:
-    for pod, namespaces in (
-        ("exported_pod", ("exported_namespace", "namespace")),
-        ("pod", ("namespace",)),
-        ("pod_name", ("pod_namespace",)),  # exporters run with --use-old-namespace
-    ):
-        if name := labels.get(pod):
-            return PodName(next((labels[key] for key in namespaces if labels.get(key)), ""), name)
-    return None
 
 
 def _gpu(uuid: str, instance: str, fields: Mapping[str, Sequence[Row]]) -> DcgmGpu:

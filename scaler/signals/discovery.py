@@ -8,7 +8,8 @@ other: none means that there is no load, no answer means that the load is not kn
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeAlias
 
 from scaler.policy.model import ScaleTarget, Scrape
@@ -20,10 +21,13 @@ EMPTY_ANSWERS = 2
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """One replica: an IP address and the port its metrics are at."""
+    """One replica: an IP address and the port its metrics are at. ``pod`` is the name of the pod that has the address,
+    where whoever told the address knows it; it makes no other address of it.
+    """
 
     host: str
     port: int
+    pod: str | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,25 +56,27 @@ Answer: TypeAlias = Resolved | ResolveFailure
 class Trail:
     """What is remembered of one workload's answers: a value, empty at the start, replaced at each answer.
 
-    ``source`` is what was asked about, ``urls`` the last addresses, ``found`` whether there ever were any, and
-    ``empty_answers`` how many empty answers came in a row.
+    ``source`` is what was asked about, ``urls`` the last addresses and ``pods`` whose they are, ``found`` whether there
+    ever were any, and ``empty_answers`` how many empty answers came in a row.
     """
 
     source: str = ""
     urls: tuple[str, ...] = ()
+    pods: Mapping[str, str] = field(default_factory=dict)
     found: bool = False
     empty_answers: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Urls:
-    """The ``/metrics`` URLs to read now, and how far that list can be trusted: ``absent`` and ``lost`` as in
+    """The ``/metrics`` URLs to read now, and how far that list can be trusted: ``absent``, ``lost`` and ``pods`` as in
     :class:`~scaler.signals.observation.Observation`.
     """
 
     urls: tuple[str, ...]
     absent: str | None = None
     lost: str | None = None
+    pods: Mapping[str, str] = field(default_factory=dict)
 
 
 class NameLookup(Protocol):
@@ -119,17 +125,19 @@ def judge(trail: Trail, answer: Answer, config: Scrape) -> tuple[Trail, Urls]:
     raise, but as others may exist it lowers nothing.
     """
     if isinstance(answer, ResolveFailure):
-        return replace(trail, empty_answers=0), Urls(trail.urls, lost=answer.reason)
+        return replace(trail, empty_answers=0), Urls(trail.urls, lost=answer.reason, pods=trail.pods)
     if answer.addresses:
         urls = tuple(url(address, config) for address in answer.addresses)
-        return Trail(trail.source, urls, found=True), Urls(urls)
+        pods = {url(address, config): address.pod for address in answer.addresses if address.pod is not None}
+        return Trail(trail.source, urls, pods, found=True), Urls(urls, pods=pods)
     empty_answers = trail.empty_answers + 1
     if not (trail.found or answer.certain):
         never = f"{answer.empty}, and never did otherwise: there may be no such name, or no replica yet"
         return replace(trail, empty_answers=empty_answers), Urls((), lost=never)
     if empty_answers < EMPTY_ANSWERS and not answer.certain:
-        return replace(trail, empty_answers=empty_answers), Urls(trail.urls, lost=f"{answer.empty}; not confirmed yet")
-    return replace(trail, urls=(), empty_answers=empty_answers), Urls((), absent=f"no replica: {answer.empty}")
+        unconfirmed = f"{answer.empty}; not confirmed yet"
+        return replace(trail, empty_answers=empty_answers), Urls(trail.urls, lost=unconfirmed, pods=trail.pods)
+    return replace(trail, urls=(), pods={}, empty_answers=empty_answers), Urls((), absent=f"no replica: {answer.empty}")
 
 
 def without_link_local(answer: Answer) -> Answer:

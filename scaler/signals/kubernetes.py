@@ -7,7 +7,7 @@ it needs are :data:`ACCESS`, and no others.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,7 @@ from scaler.signals.cluster_objects import (
     count_replicas,
     is_leader_by_name,
     is_replica,
+    pods_by_host,
     read_pod,
     read_scale,
     read_slice,
@@ -110,22 +111,43 @@ class Cluster:
             return None
         try:
             async with asyncio.timeout(timeout):
-                server = await self._found()
-                asked_at, scale = await self._scale(server, namespace, target)
-                if target.kind == "leaderworkerset":
-                    selector = _leaders(target.name)
-                else:
-                    selector = "" if isinstance(scale, str) else scale.selector
-                pods: tuple[Pod, ...] | str = "which pods are the target's is not told"
-                if isinstance(scale, str) and not selector:
-                    pods = scale
-                elif selector:
-                    pods = await self._pods_of(server, namespace, selector).objects(timeout)
-                return count_replicas(asked_at, scale, pods)
+                return count_replicas(*await self._scale_and_pods(namespace, target, timeout))
         except ApiError as error:
             return ReplicaCounts(self._mono(), reason=str(error))
         except TimeoutError:
             return ReplicaCounts(self._mono(), reason=f"the cluster did not answer within {timeout:g} s")
+
+    async def pods_by_host(self, namespace: str, target: ScaleTarget, *, timeout: float) -> Mapping[str, str]:
+        """IP address → name of the target's pod that has it. Empty where the policy names no target, and where the
+        cluster does not tell.
+        """
+        if target.name is None:
+            return {}
+        try:
+            async with asyncio.timeout(timeout):
+                *_, pods = await self._scale_and_pods(namespace, target, timeout)
+        except (ApiError, TimeoutError):
+            return {}
+        return {} if isinstance(pods, str) else pods_by_host(pods)
+
+    async def _scale_and_pods(
+        self, namespace: str, target: ScaleTarget, timeout: float
+    ) -> tuple[float, Scale | str, tuple[Pod, ...] | str]:
+        """When the target's scale was asked for, the scale, and its pods (of a LeaderWorkerSet the leaders); in their
+        place why they are not known. Raises :class:`ApiError`.
+        """
+        server = await self._found()
+        asked_at, scale = await self._scale(server, namespace, target)
+        if target.kind == "leaderworkerset":
+            selector = _leaders(target.name or "")
+        else:
+            selector = "" if isinstance(scale, str) else scale.selector
+        pods: tuple[Pod, ...] | str = "which pods are the target's is not told"
+        if isinstance(scale, str) and not selector:
+            pods = scale
+        elif selector:
+            pods = await self._pods_of(server, namespace, selector).objects(timeout)
+        return asked_at, scale, pods
 
     async def close(self) -> None:
         """End every watch and connection."""

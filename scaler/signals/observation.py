@@ -116,7 +116,8 @@ class Observation:
     ``endpoints`` has an entry for *every* endpoint the workload should have, read or not: a missing one must be seen.
     Where they are looked up, two answers are not a list. ``absent``: there is certainly no replica, and why that is
     certain (``endpoints`` is empty then). ``lost``: the list could not be had, and why; ``endpoints`` then has those
-    known before, and others may exist. Both None: the list is whole.
+    known before, and others may exist. Both None: the list is whole. ``pods`` has the names of the endpoints' pods, in
+    the workload's namespace, as far as whoever was asked for the endpoints, or for the target's pods, told them.
 
     ``source`` is what the endpoints were read from, ``answered`` whether it said anything (an answer without any
     endpoint is one: at zero replicas nothing else is to be expected), and ``interval_seconds`` how often that source
@@ -130,6 +131,7 @@ class Observation:
     demand: Demand | None = None
     absent: str | None = None
     lost: str | None = None
+    pods: Mapping[str, str] = field(default_factory=dict)
     replicas: ReplicaCounts | None = None
     source: str = "scrape"
     answered: bool = True

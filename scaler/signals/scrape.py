@@ -14,7 +14,8 @@ from typing import Final, TypeVar
 import aiohttp
 
 from scaler.policy.model import Gateway, Scrape
-from scaler.signals.dcgm import DcgmGpu, read_text
+from scaler.signals.dcgm import read_text
+from scaler.signals.dcgm_gpus import DcgmGpus
 from scaler.signals.exposition import ExpositionError
 from scaler.signals.gateway import GatewayPage, GatewaySample, read_gateway, read_page
 from scaler.signals.gateway_preset import GatewayPreset
@@ -81,10 +82,12 @@ async def scrape_gateways(
 
 @dataclass(frozen=True, slots=True)
 class Exporter:
-    """One DCGM exporter's page, read at monotonic time ``at`` in ``seconds``: the GPUs of its node."""
+    """What one DCGM exporter said (the GPUs of its node), or a Prometheus of all that it scrapes, at monotonic time
+    ``at``. ``seconds`` is how long reading that took.
+    """
 
     at: float
-    gpus: tuple[DcgmGpu, ...]
+    gpus: DcgmGpus
     seconds: float = 0.0
 
 
@@ -99,7 +102,7 @@ async def scrape_dcgm(
     """Read one DCGM exporter's page, as :func:`scrape` reads an engine's."""
 
     def understood(body: str, at: float, seconds: float) -> Exporter:
-        return Exporter(at, read_text(body, unix()), seconds)
+        return Exporter(at, DcgmGpus(read_text(body, unix())), seconds)
 
     return await _page(session, url, timeout_seconds, understood, mono)
 

@@ -123,6 +123,10 @@ class Api:
             patterns = re.findall(r'=~"([^"]*)"', query)
             names = [name for name, _, _ in self.series if any(re.fullmatch(each, name) for each in patterns)]
             return [({"__name__": name}, names.count(name)) for name in dict.fromkeys(names)]
+        if "loadtide_times" in query:
+            gpus = [(name, labels) for name, labels, _ in self.series if name.startswith("DCGM")]
+            times = [({**labels, "loadtide_times": "1"}, 1.76e9) for _, labels in gpus]
+            return [*(({"__name__": name, **labels}, 1.0) for name, labels in gpus), *times]
         named = re.findall(r'__name__="([^"]*)"', query)
         if query.startswith("count by"):
             by = re.findall(r"\w+", query[len("count by (") : query.index(")")])
@@ -170,7 +174,7 @@ async def test_a_prometheus_is_told_by_workload_and_ends_in_policy_lines() -> No
         *vllm("a-0", "a"),
         *vllm("a-1", "a", age=200.0),
         *vllm("b-0", "org/b"),
-        ("DCGM_FI_DEV_GPU_UTIL", {"pod": "x"}, 1.0),
+        ("DCGM_FI_DEV_GPU_UTIL", {"UUID": "GPU-1", "exported_pod": "a-0", "exported_namespace": "chat"}, 1.0),
         ("kube_deployment_spec_replicas", {"deployment": "a"}, 1.0),
     )
     result, url = await asked(api, "--header", "X-Scope-OrgID: chat")
@@ -178,7 +182,7 @@ async def test_a_prometheus_is_told_by_workload_and_ends_in_policy_lines() -> No
     assert result.exit_code == 0, result.output
     assert "engine vllm (10 of 17 families): workloads: 2, replicas: 3" in said
     assert 'namespace="chat", model_name="a": replicas: 2' in said
-    assert "DCGM: 1 of" in said
+    assert "DCGM: 1 of 11 fields, 1 GPUs or MIG instances, held by pods in: chat" in said
     assert "kube-state-metrics: there" in said
     assert "missing" in said
     assert "oldest replica's sample is 3 min 20 s old" in said
@@ -189,7 +193,17 @@ async def test_a_prometheus_is_told_by_workload_and_ends_in_policy_lines() -> No
     assert dict(policy.prometheus.match) == {"namespace": "chat", "model_name": "org/b"}
     assert file.sources["main"].url == url
     assert "# headers: {X-Scope-OrgID: ...}" in result.stdout
-    assert len(api.queries) == 4
+    assert file.resolve("chat/a").policy.gpu.source == "main"
+    assert len(api.queries) == 5
+
+
+async def test_a_prometheus_of_gpus_alone_is_declared_for_them() -> None:
+    api = Api(("DCGM_FI_DEV_GPU_UTIL", {"UUID": "GPU-1", "exported_pod": "a-0", "exported_namespace": "chat"}, 1.0))
+    result, url = await asked(api, "--only-policy")
+    assert result.exit_code == 0, result.output
+    file = PolicyFile.parse("p.yaml", result.stdout)
+    (name,) = file.workloads
+    assert (file.resolve(name).policy.gpu.source, file.sources["main"].url) == ("main", url)
 
 
 async def test_one_model_of_a_prometheus() -> None:

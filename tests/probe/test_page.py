@@ -12,7 +12,7 @@ from scaler.policy.layers import PolicyFile
 from scaler.policy.model import Policy
 from scaler.probe.losses import SIGNALS, disabled_by
 from scaler.probe.page import look_at_page
-from scaler.probe.policy_lines import prometheus_lines, quoted, scrape_lines, workload_name
+from scaler.probe.policy_lines import Declared, prometheus_lines, quoted, scrape_lines, workload_name
 from scaler.probe.report import FamilyFound, Report
 from scaler.signals.exposition import ExpositionError
 from scaler.signals.model import CATALOG
@@ -190,10 +190,24 @@ def test_policy_lines_are_accepted_whatever_a_label_holds(model: str, other: str
     file = PolicyFile.parse("p.yaml", scrape_lines(URL, "vllm", [model, other], model))
     assert file.resolve(file.workloads[0]).policy.scrape.model_name == model
     match = {"namespace": other or "n", "model_name": model}
-    text = prometheus_lines("http://prometheus:9090", ["Authorization", "X-Scope-OrgID"], [("vllm", match)] * 3, 7)
+    text = prometheus_lines(
+        "http://prometheus:9090", ["Authorization", "X-Scope-OrgID"], [Declared("vllm", match)] * 3, 7
+    )
     file = PolicyFile.parse("p.yaml", text)
     assert len(file.workloads) == 3
     assert all(dict(file.resolve(name).policy.prometheus.match) == match for name in file.workloads)
+
+
+def test_the_gpus_of_a_prometheus_are_declared_where_its_series_tell_whose_they_are() -> None:
+    match = {"namespace": "chat", "model_name": "m"}
+    told, untold, none = (
+        prometheus_lines("http://prometheus:9090", [], [Declared("vllm", match, gpus_told=each)], 0)
+        for each in (True, False, None)
+    )
+    assert PolicyFile.parse("p.yaml", told).resolve("chat/m").policy.gpu.source == "main"
+    assert PolicyFile.parse("p.yaml", untold).resolve("chat/m").policy.gpu.source is None
+    assert "# gpu: {source: main, match: {LABEL: VALUE}}" in untold
+    assert "gpu:" not in none
 
 
 @pytest.mark.parametrize("engine", known_engines())

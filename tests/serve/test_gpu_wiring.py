@@ -11,17 +11,32 @@ from pathlib import Path
 import aiohttp
 import pytest
 from aiohttp import web
+from structlog.testing import capture_logs
 
 from scaler.policy.layers import PolicyFile
 from scaler.policy.model import Policy
-from scaler.serve.gpu_telemetry import pod_of
+from scaler.serve.gpu_attribution import pod_of
+from scaler.serve.lookup import Lookup
 from scaler.serve.observe import Observer, source_health
 from scaler.serve.workloads import Workload, Workloads
+from scaler.signals.api_server import ApiServer
 from scaler.signals.dcgm import PodName
-from scaler.signals.model import Known, NotApplicable, Signals, Unknown
+from scaler.signals.kubernetes import Cluster
+from scaler.signals.model import Known, NotApplicable, Signals, Stale, Unknown
 from scaler.signals.observation import EngineSample, Observation
 from scaler.signals.window import History, fold
-from tests.signals.fake_prometheus import FakePrometheus, Series, replica
+from tests.signals.api_server_double import (
+    PODS,
+    SLICES,
+    ClusterDouble,
+    api_server,
+    client_of,
+    endpoint,
+    endpoint_slice,
+    pod,
+    scale,
+)
+from tests.signals.fake_prometheus import FakePrometheus, Series, replica, vector
 from tests.signals.fake_prometheus import serving as serving_prometheus
 from tests.signals.test_scrape import serving
 
@@ -150,7 +165,7 @@ async def test_an_address_that_names_no_pod_gets_no_gpu_and_says_what_to_declare
     ],
 )
 def test_which_pod_an_endpoint_is(endpoint: str, source: str, pod: PodName | None) -> None:
-    assert pod_of(endpoint, source, Policy()) == pod
+    assert pod_of(endpoint, Observation(0.0, {}, source=source), Policy(), "chat") == pod
 
 
 def from_prometheus(url: str, body: str) -> Workloads:
@@ -169,6 +184,154 @@ async def test_replicas_read_from_a_prometheus_have_the_gpus_their_pods_hold() -
     (sample,) = observation.endpoints.values()
     assert isinstance(sample, EngineSample)
     assert sample.gauges["gpu_busy"] == pytest.approx(0.9)
+
+
+def gpu_series(uuid: str, pod: str, busy: float, age: float = 5.0) -> list[Series]:
+    """A GPU's series as a Prometheus that does not honour labels holds them."""
+    labels = {"UUID": uuid, "exported_pod": pod, "exported_namespace": "chat", "pod": "dcgm-x", "namespace": "gpus"}
+    values = {"GPU_UTIL": busy, "FB_USED": 60000.0, "FB_FREE": 20000.0, "XID_ERRORS": 0.0}
+    return [Series(f"DCGM_FI_DEV_{name}", labels, value, age) for name, value in values.items()]
+
+
+@asynccontextmanager
+async def scraping_exporters(*series: Series) -> AsyncIterator[FakePrometheus]:
+    """A Prometheus with an engine's series and these, answering the query for GPUs as the real one does."""
+    fake = FakePrometheus(series=[*replica("llama-0", running=1), *replica("llama-1", running=1), *series])
+
+    def respond(query: str) -> web.Response | None:
+        if "DCGM" not in query:
+            return None
+        rows: list[tuple[dict[str, str], float]] = []
+        for each in (each for each in fake.series if each.name.startswith("DCGM")):
+            rows += [
+                ({"__name__": each.name, **each.labels}, float(each.value)),
+                ({**each.labels, "loadtide_times": "1"}, fake.unix - each.age),
+            ]
+        return web.json_response(vector(*rows, unix=fake.unix))
+
+    fake.respond = respond
+    async with serving_prometheus(fake):
+        yield fake
+
+
+TWO_GPUS = (*gpu_series("GPU-1", "llama-0", 90), *gpu_series("GPU-2", "llama-1", 50))
+
+
+async def test_a_prometheus_that_scrapes_the_exporters_gives_every_workload_its_gpus_by_one_query() -> None:
+    async with scraping_exporters(*TWO_GPUS) as fake, aiohttp.ClientSession() as session:
+        reading = "{prometheus: {source: main, match: {namespace: chat, model_name: m}}, gpu: {source: main}}"
+        names = tuple(f"chat/w{number}" for number in range(5))
+        workloads = declared(reading, names, sources=f"sources: {{main: {{url: '{fake.url}'}}}}\n")
+        observer = Observer(workloads)
+        read = [await ticked(observer, session, workload(workloads, name)) for name in names]
+        assert sum("DCGM" in query for query in fake.queries) == 1
+    for observation, signals in read:
+        assert isinstance(signals.gpu_busy_ratio, Known)
+        assert signals.gpu_busy_ratio.value == pytest.approx(0.7)
+        assert [
+            each.gauges["gpu_busy"] for each in observation.endpoints.values() if isinstance(each, EngineSample)
+        ] == [
+            0.9,
+            0.5,
+        ]
+        assert ("dcgm", "main", True) in [(each.source, each.endpoint, each.ok) for each in source_health(observation)]
+
+
+async def test_a_scraped_workload_may_have_its_gpus_from_a_prometheus_by_labels() -> None:
+    async with (
+        scraping_exporters(*TWO_GPUS) as fake,
+        served(Page(VLLM)) as (url,),
+        aiohttp.ClientSession() as session,
+    ):
+        body = f"{{scrape: {{urls: ['{url}']}}, gpu: {{source: main, match: {{exported_namespace: chat}}}}}}"
+        workloads = declared(body, sources=f"sources: {{main: {{url: '{fake.url}'}}}}\n")
+        _, signals = await ticked(Observer(workloads), session, workload(workloads))
+    assert isinstance(signals.gpu_busy_ratio, Known)
+    assert signals.gpu_busy_ratio.value == pytest.approx(0.7)
+
+
+async def test_a_prometheus_that_fails_makes_gpus_unknown_and_nothing_else() -> None:
+    async with scraping_exporters() as fake, served(Page(VLLM)) as (url,), aiohttp.ClientSession() as session:
+        fake.respond = lambda query: web.Response(status=503)
+        body = f"{{scrape: {{urls: ['{url}']}}, gpu: {{source: main, match: {{exported_namespace: chat}}}}}}"
+        workloads = declared(body, sources=f"sources: {{main: {{url: '{fake.url}'}}}}\n")
+        observation, signals = await ticked(Observer(workloads), session, workload(workloads))
+    assert isinstance(signals.gpu_busy_ratio, Unknown)
+    assert isinstance(signals.running, Known)
+    (health,) = [each for each in source_health(observation) if each.source == "dcgm"]
+    assert (health.endpoint, health.ok, health.detail) == ("main", False, "source main: HTTP 503")
+
+
+async def test_replicas_found_as_ip_addresses_have_the_gpus_of_the_pods_the_cluster_names() -> None:
+    double = ClusterDouble(scales={"llama": scale(1, "app=vllm")})
+    double.put(PODS, pod("llama-0", hosts=("127.0.0.1",)))
+    async with (
+        api_server(double) as port,
+        served(Page(VLLM), Page(CHAT)) as (url, dcgm),
+        aiohttp.ClientSession() as session,
+    ):
+
+        async def to_server() -> ApiServer:
+            return client_of(port)
+
+        target = "target: {name: llama}"
+        workloads = declared(f"{{scrape: {{urls: ['{url}']}}, gpu: {{dcgm_urls: ['{dcgm}']}}, {target}}}")
+        observer = Observer(workloads)
+        observer._lookup = Lookup(workloads, cluster=lambda mono: Cluster(mono, connect=to_server))
+        observation, signals = await ticked(observer, session, workload(workloads))
+        await observer.close()
+    assert observation.pods == {url: "llama-0"}
+    assert isinstance(signals.gpu_busy_ratio, Known)
+    assert signals.gpu_busy_ratio.value == pytest.approx(0.9)
+
+
+async def test_replicas_of_an_endpoint_slice_have_the_gpus_of_the_pods_it_names() -> None:
+    double = ClusterDouble()
+    async with (
+        api_server(double) as port,
+        served(Page(VLLM), Page(CHAT)) as (url, dcgm),
+        aiohttp.ClientSession() as session,
+    ):
+        number = url.rpartition(":")[2].partition("/")[0]
+        double.put(SLICES, endpoint_slice("llama", endpoint("127.0.0.1", "llama-1")))
+
+        async def to_server() -> ApiServer:
+            return client_of(port)
+
+        workloads = declared(f"{{scrape: {{endpoint_slice: 'llama:{number}'}}, gpu: {{dcgm_urls: ['{dcgm}']}}}}")
+        observer = Observer(workloads)
+        observer._lookup = Lookup(workloads, cluster=lambda mono: Cluster(mono, connect=to_server))
+        observation, signals = await ticked(observer, session, workload(workloads))
+        await observer.close()
+    assert list(observation.pods.values()) == ["llama-1"]
+    assert isinstance(signals.gpu_busy_ratio, Known)
+    assert signals.gpu_busy_ratio.value == pytest.approx(0.5)
+
+
+async def test_a_pod_that_holds_no_gpu_that_is_shown_gets_none_and_a_hint() -> None:
+    async with scraping_exporters(*gpu_series("GPU-1", "llama-0", 90)) as fake, aiohttp.ClientSession() as session:
+        workloads = from_prometheus(fake.url, "gpu: {source: main}")
+        observation, signals = await ticked(Observer(workloads), session, workload(workloads))
+    assert isinstance(signals.gpu_busy_ratio, Stale)  # of one replica of two
+    assert [text for text in signals.warnings if "DCGM shows no GPU" in text] != []
+    (lacking,) = [each for name, each in observation.endpoints.items() if name == "llama-1"]
+    assert isinstance(lacking, EngineSample)
+    assert "gpu_busy" not in lacking.gauges
+
+
+async def test_a_new_error_of_a_gpu_is_told_once() -> None:
+    exporter = Page(CHAT + 'DCGM_FI_DEV_XID_ERRORS{UUID="GPU-1",gpu="0"} 31\n')
+    async with served(Page(VLLM), exporter) as (url, dcgm), aiohttp.ClientSession() as session:
+        workloads = declared(scraping(url, dcgm), ("chat/llama", "chat/mistral"))
+        workloads.tick_seconds = 0.0  # every call reads anew
+        observer = Observer(workloads)
+        with capture_logs() as logs:
+            for code in (31, 31, 79, 79):  # 31 is of who knows when
+                exporter.text = CHAT + f'DCGM_FI_DEV_XID_ERRORS{{UUID="GPU-1",gpu="0"}} {code}\n'
+                for name in workloads.names():
+                    await ticked(observer, session, workload(workloads, name))
+    told = [{**each} for each in logs if each["event"] == "a GPU reports an error"]
+    assert [(each["xid"], each["uuid"], each["source"]) for each in told] == [(79, "GPU-1", dcgm)]
 
 
 def counted(name: str, value: float, age: float = 2.0, **labels: str) -> Series:

@@ -107,7 +107,8 @@ async def test_a_service_and_a_target_are_those_of_the_workloads_namespace() -> 
             return client_of(port)
 
         lookup = Lookup(workloads, cluster=lambda mono: Cluster(mono, connect=to_server))
-        assert await asked(lookup, workloads) == Urls(("http://10.0.0.7:8000/metrics",))
+        url = "http://10.0.0.7:8000/metrics"
+        assert await asked(lookup, workloads) == Urls((url,), pods={url: "vllm-a"})
         counts = await lookup.replica_counts(workload)
         assert counts is not None
         assert (counts.asked, counts.ready, counts.pending, counts.unschedulable) == (2, 1, 1, 0)

@@ -55,15 +55,19 @@ def pod(
     phase: str = "Running",
     without_node: str = "",
     ending: bool = False,
+    hosts: tuple[str, ...] = (),
 ) -> Json:
-    """One pod; ``without_node`` is the scheduler's reason."""
+    """One pod; ``without_node`` is the scheduler's reason, ``hosts`` its addresses."""
     conditions = [{"type": "Ready", "status": "True" if ready else "False"}]
     if without_node:
         conditions.append({"type": "PodScheduled", "status": "False", "reason": without_node})
     metadata: Json = {"name": name, "labels": {"app": "vllm", **(labels or {})}}
     if ending:
         metadata["deletionTimestamp"] = "2026-06-03T00:00:00Z"
-    return {"metadata": metadata, "status": {"phase": phase, "conditions": conditions}}
+    status: Json = {"phase": phase, "conditions": conditions}
+    if hosts:
+        status |= {"podIP": hosts[0], "podIPs": [{"ip": host} for host in hosts]}
+    return {"metadata": metadata, "status": status}
 
 
 def scale(asked: int, selector: str = "app=vllm") -> Json:

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaler.signals.dcgm import FIELDS, DcgmGpu, PodName, Row, held_by, matching, read_rows, read_text
+from scaler.signals.dcgm import FIELDS, DcgmGpu, PodName, Row, read_rows, read_text
+from scaler.signals.dcgm_gpus import DcgmGpus
 from scaler.signals.exposition import ExpositionError
 from scaler.signals.gpu import GpuMemory, GpuTelemetry, attach_gpu, gpu_signals
 from scaler.signals.model import Known, Unknown
@@ -202,33 +203,30 @@ def test_the_holder_is_the_exported_pod_where_pod_is_the_exporters() -> None:
         ]
     )
     assert scraped.pods == {PodName("chat", "llama-0")}
-    assert held_by([scraped], [PodName("chat", "llama-0")]) == (scraped.reading,)
-    assert held_by([scraped], [PodName("gpu-operator", "nvidia-dcgm-exporter-x7x7x")]) == ()
+
+
+def test_beside_a_series_that_names_the_holder_one_without_names_the_exporter() -> None:
+    """A time-sliced GPU's own values name no pod; a Prometheus puts the exporter's there."""
+    own = {"pod": "nvidia-dcgm-exporter-x7x7x", "namespace": "gpu-operator"}
+    part = {**own, "exported_pod": "llama-0", "exported_namespace": "chat"}
+    (gpu,) = read_rows([row("DCGM_FI_DEV_GPU_UTIL", 90, **own), row("DCGM_FI_DEV_GPU_UTIL", 50, **part)])
+    assert gpu.pods == {PodName("chat", "llama-0")}
+
+
+def test_an_old_exporters_holder_is_pod_name_in_a_prometheus_too() -> None:
+    own = {"pod": "nvidia-dcgm-exporter-x7x7x", "namespace": "gpu-operator"}
+    (scraped,) = read_rows([row("DCGM_FI_DEV_GPU_UTIL", 50, pod_name="llama-0", pod_namespace="chat", **own)])
+    assert scraped.pods == {PodName("chat", "llama-0")}
 
 
 def test_on_the_exporters_own_page_the_holder_is_pod() -> None:
-    body = page("DCGM_FI_DEV_GPU_UTIL 50", labels=f'{LABELS},container="vllm",namespace="chat",pod="llama-0"')
-    gpus = read_text(body)
-
-    assert held_by(gpus, [PodName("chat", "llama-0")])
-    assert held_by(gpus, [PodName("", "llama-0")])
-    assert not held_by(gpus, [PodName("other", "llama-0")])
-    assert not held_by(gpus, [PodName("chat", "llama-1")])
-    assert not held_by(gpus, [])
+    gpu = one("DCGM_FI_DEV_GPU_UTIL 50", labels=f'{LABELS},container="vllm",namespace="chat",pod="llama-0"')
+    assert gpu.pods == {PodName("chat", "llama-0")}
 
 
 def test_empty_labels_name_nobody() -> None:
     (gpu,) = read_text(page("DCGM_FI_DEV_GPU_UTIL 50", labels=f'{LABELS},container="",namespace="",pod=""'))
     assert gpu.pods == frozenset()
-
-
-def test_match_labels_are_exact_and_all_of_one_series() -> None:
-    gpus = read_text(page("DCGM_FI_DEV_GPU_UTIL 50", labels=f'{LABELS},namespace="chat"'))
-
-    assert matching(gpus, {"hostname": "n7", "namespace": "chat"})
-    assert not matching(gpus, {"hostname": "n7", "namespace": "cha"})
-    assert not matching(gpus, {"hostname": "n7", "absent": ""})
-    assert not matching(gpus, {})
 
 
 def sliced() -> list[Row]:
@@ -251,7 +249,6 @@ def test_a_time_sliced_gpu_is_one_and_as_busy_as_all_its_pods_make_it() -> None:
     assert gpu.pods == {PodName("chat", "a-0"), PodName("chat", "b-0")}
     assert gpu.reading.busy_ratio == 0.9
     assert gpu.reading.memory == GpuMemory(80500 * MIB, 60000 * MIB, 20000 * MIB, 500 * MIB, "dcgm")
-    assert held_by([gpu], [PodName("chat", "a-0"), PodName("chat", "b-0")]) == (gpu.reading,)
 
 
 def test_two_scrapes_of_one_exporter_at_different_times_are_the_fuller_gpu() -> None:
@@ -296,6 +293,6 @@ def test_whatever_the_rows_hold_every_number_is_one(rows: list[Row]) -> None:
 
 def test_it_reaches_the_workloads_signals() -> None:
     gpus = read_rows(sliced())
-    page_of_a = attach_gpu(pod(running=4), held_by(gpus, [PodName("chat", "a-0")]), preallocates=False)
+    page_of_a = attach_gpu(pod(running=4), DcgmGpus(gpus).held_by(PodName("chat", "a-0")), preallocates=False)
 
     assert Timeline().at(0, a=page_of_a).gpu_busy_ratio == Known(0.9, 0)

@@ -11,4 +11,6 @@ gives, and the same fold sees it: per-series deltas, resets, stalled replicas an
 - :mod:`.rounds`: one round asked, shared by everyone who wants it
 - :mod:`.replicas`: one workload's replicas found in a round
 - :mod:`.queried`: queries of the operator's own
+- :mod:`.kube_counts`: replica counts, out of kube-state-metrics' series
+- :mod:`.gpus`: GPU telemetry, out of DCGM exporters' series
 """
