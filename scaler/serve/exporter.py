@@ -66,6 +66,7 @@ GAUGES: Mapping[str, str] = {
     "seconds_since_tick": "Age of the workload's last decision.",
 }
 DECISIONS = "loadtide_decisions"
+DROPPED_SERIES = "loadtide_dropped_series"
 WORKLOADS = "loadtide_workloads"
 BUILD = "loadtide_build"
 
@@ -84,7 +85,13 @@ class WorkloadCollector:
         """Every family, all from one list of snapshots taken first."""
         mono = self._workloads.mono()
         taken = [
-            (workload.name, workload.snapshot, dict(workload.decisions_total), _warnings(workload))
+            (
+                workload.name,
+                workload.snapshot,
+                dict(workload.decisions_total),
+                workload.dropped_series_total,
+                _warnings(workload),
+            )
             for workload in map(self._workloads.get, list(self._workloads.names()))
             if workload is not None
         ]
@@ -93,19 +100,26 @@ class WorkloadCollector:
             "Changes decided, by target, direction and reason code.",
             labels=("namespace", "workload", "target", "direction", "code"),
         )
+        dropped = CounterMetricFamily(
+            DROPPED_SERIES,
+            "Series left out, once at each read: of replicas that no longer exist, or older than may be used.",
+            labels=("namespace", "workload"),
+        )
         gauges = {name: GaugeText(f"loadtide_{name}", help_text) for name, help_text in GAUGES.items()}
-        for name, snapshot, counts, warnings in taken:
+        for name, snapshot, counts, dropped_series, warnings in taken:
             namespace, _, workload = name.partition("/")
             samples = _Samples(gauges, labels_text(namespace=namespace, workload=workload))
             samples.put("config_warnings", warnings)
             if snapshot is not None:
                 _tell(samples, snapshot, mono)
+            dropped.add_metric((namespace, workload), dropped_series)
             for (target, direction, code), count in counts.items():
                 decisions.add_metric((namespace, workload, target, direction, code), count)
         yield InfoMetricFamily(BUILD, "The running version of loadtide.", value={"version": __version__})
         yield GaugeMetricFamily(WORKLOADS, "Workloads known.", value=len(taken))
         yield from gauges.values()
         yield decisions
+        yield dropped
 
 
 class _Samples:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from scaler.serve.workloads import Workload, Workloads
+from scaler.signals.cluster_objects import Pod
 from scaler.signals.discovery import NameLookup, Trail, Urls, resolve_urls
 from scaler.signals.dns import Resolver
 from scaler.signals.kubernetes import Cluster
@@ -51,12 +52,10 @@ class Lookup:
             _namespace(workload), policy.target, timeout=policy.scrape.timeout_seconds
         )
 
-    async def pods_by_host(self, workload: Workload) -> Mapping[str, str]:
-        """IP address → name of the target's pod that has it, within the scrape's time limit; empty if nothing tells."""
+    async def pods(self, workload: Workload) -> tuple[Pod, ...] | None:
+        """The target's pods, within the scrape's time limit; None where nothing tells them."""
         policy = workload.resolved.policy
-        return await self._cluster.pods_by_host(
-            _namespace(workload), policy.target, timeout=policy.scrape.timeout_seconds
-        )
+        return await self._cluster.pods(_namespace(workload), policy.target, timeout=policy.scrape.timeout_seconds)
 
     async def close(self) -> None:
         """End what watches the cluster."""

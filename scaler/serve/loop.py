@@ -196,6 +196,7 @@ class Loop:
             return
         finally:
             workload.reading = False
+        workload.dropped_series_total += observation.dropped_series
         await self._judge(workload, observation)
 
     async def _judge(self, workload: Workload, observation: Observation) -> None:

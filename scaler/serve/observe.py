@@ -16,6 +16,7 @@ from scaler.serve.gpu_telemetry import GpuTelemetry
 from scaler.serve.lookup import Lookup
 from scaler.serve.snapshot import SourceHealth
 from scaler.serve.workloads import Workload, Workloads
+from scaler.signals.cluster_objects import pods_by_host
 from scaler.signals.gateway import GatewaySample, merge_demand
 from scaler.signals.model import Known
 from scaler.signals.observation import AlsoRead, EngineSample, Observation, Queried, ReadFailure, ReplicaCounts
@@ -97,18 +98,22 @@ class Observer:
         found = await self._lookup.urls(workload)
         config = policy.scrape.model_copy(update={"urls": found.urls})
         pages = scrape(session, config, workload.preset, mono=mono, unix=self._unix)
-        if not policy.gpu.by_pod:
-            return Observation(mono(), await pages, absent=found.absent, lost=found.lost)
-        endpoints, by_host = await asyncio.gather(pages, self._lookup.pods_by_host(workload))
-        pods = {**pods_at(endpoints, by_host), **found.pods}
-        return Observation(mono(), endpoints, absent=found.absent, lost=found.lost, pods=pods)
+        pods = found.pods
+        if policy.gpu.by_pod:
+            endpoints, known = await asyncio.gather(pages, self._lookup.pods(workload))
+            pods = {**pods_at(endpoints, pods_by_host(known or ())), **pods}
+        else:
+            endpoints = await pages
+        dropped = sum(read.dropped_series for read in endpoints.values() if isinstance(read, EngineSample))
+        return Observation(mono(), endpoints, absent=found.absent, lost=found.lost, pods=pods, dropped_series=dropped)
 
     async def _from_prometheus(
         self, workload: Workload, session: aiohttp.ClientSession, mono: Callable[[], float]
     ) -> Observation:
         policy, remembered = workload.resolved.policy, self._memory_of(workload)
+        target = policy.target.name
         source = self._source(policy.prometheus.source or "")
-        said = await source.round(
+        asking = source.round(
             session,
             mono,
             tick_seconds=self._workloads.tick_seconds,
@@ -116,8 +121,9 @@ class Observer:
             prometheus=policy.prometheus,
             wanted=lambda: self._wanted(source.name, workload),
         )
+        said, existing = await asyncio.gather(asking, self._existing(workload)) if target else (await asking, None)
         bound = Bound(source.name, workload.preset, policy.prometheus, policy.scrape.model_name, policy.hold_seconds)
-        found = find(said, bound, remembered.replicas, mono())
+        found = find(said, bound, remembered.replicas, mono(), existing)
         remembered.replicas = found.replicas
         return Observation(
             mono(),
@@ -127,7 +133,18 @@ class Observer:
             source=f"prometheus {source.name}",
             answered=found.answered,
             interval_seconds=policy.prometheus.scrape_interval_seconds,
+            dropped_series=found.dropped_series,
         )
+
+    async def _existing(self, workload: Workload) -> frozenset[str] | None:
+        """The names of the pods that the target has; None where that is not known of the pods that are bound: those of
+        another namespace, or perhaps another cluster.
+        """
+        match = workload.resolved.policy.prometheus.match
+        if match.get("namespace") != workload.name.partition("/")[0] or "cluster" in match:
+            return None
+        pods = await self._lookup.pods(workload)
+        return None if pods is None else frozenset(pod.name for pod in pods)
 
     async def _replica_counts(
         self, workload: Workload, session: aiohttp.ClientSession, mono: Callable[[], float]

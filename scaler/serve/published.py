@@ -16,7 +16,8 @@ from scaler.serve.timeline import Timeline
 class PublishedWorkload(Protocol):
     """One workload as a reader sees it. ``version`` rises with every tick, ``generation`` when the engine's targets do.
 
-    ``decisions_total`` counts by (target, direction, code); ``adjustments`` is oldest first.
+    ``decisions_total`` counts by (target, direction, code), ``dropped_series_total`` the series left out, once at each
+    read; ``adjustments`` is oldest first.
     """
 
     @property
@@ -35,6 +36,8 @@ class PublishedWorkload(Protocol):
     def adjustments(self) -> Sequence[Adjustment]: ...
     @property
     def decisions_total(self) -> Mapping[tuple[str, str, str], int]: ...
+    @property
+    def dropped_series_total(self) -> int: ...
     @property
     def timeline(self) -> Timeline: ...
 

@@ -78,6 +78,7 @@ class Workload:
     away_seconds: float = 0.0
     adjustments: deque[Adjustment] = field(default_factory=lambda: deque(maxlen=ADJUSTMENTS_KEPT))
     decisions_total: dict[tuple[str, str, str], int] = field(default_factory=dict)
+    dropped_series_total: int = 0
     timeline: Timeline = field(default_factory=Timeline)
     observed: tuple[Policy, Observation] | None = None
     reading: bool = False

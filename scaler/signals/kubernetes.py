@@ -7,7 +7,7 @@ it needs are :data:`ACCESS`, and no others.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +24,6 @@ from scaler.signals.cluster_objects import (
     count_replicas,
     is_leader_by_name,
     is_replica,
-    pods_by_host,
     read_pod,
     read_scale,
     read_slice,
@@ -111,43 +110,44 @@ class Cluster:
             return None
         try:
             async with asyncio.timeout(timeout):
-                return count_replicas(*await self._scale_and_pods(namespace, target, timeout))
+                server = await self._found()
+                asked_at, scale = await self._scale(server, namespace, target)
+                return count_replicas(asked_at, scale, await self._its_pods(server, namespace, target, scale, timeout))
         except ApiError as error:
             return ReplicaCounts(self._mono(), reason=str(error))
         except TimeoutError:
             return ReplicaCounts(self._mono(), reason=f"the cluster did not answer within {timeout:g} s")
 
-    async def pods_by_host(self, namespace: str, target: ScaleTarget, *, timeout: float) -> Mapping[str, str]:
-        """IP address → name of the target's pod that has it. Empty where the policy names no target, and where the
+    async def pods(self, namespace: str, target: ScaleTarget, *, timeout: float) -> tuple[Pod, ...] | None:
+        """The target's pods, of a LeaderWorkerSet its leaders; None where the policy names no target, and where the
         cluster does not tell.
         """
         if target.name is None:
-            return {}
+            return None
         try:
             async with asyncio.timeout(timeout):
-                *_, pods = await self._scale_and_pods(namespace, target, timeout)
+                server = await self._found()
+                # Which pods are its own does not change: an old answer tells that as well as a new one.
+                known = self._scales.get(_scale_path(namespace, target))
+                _, scale = known or await self._scale(server, namespace, target)
+                pods = await self._its_pods(server, namespace, target, scale, timeout)
         except (ApiError, TimeoutError):
-            return {}
-        return {} if isinstance(pods, str) else pods_by_host(pods)
+            return None
+        return None if isinstance(pods, str) else pods
 
-    async def _scale_and_pods(
-        self, namespace: str, target: ScaleTarget, timeout: float
-    ) -> tuple[float, Scale | str, tuple[Pod, ...] | str]:
-        """When the target's scale was asked for, the scale, and its pods (of a LeaderWorkerSet the leaders); in their
-        place why they are not known. Raises :class:`ApiError`.
-        """
-        server = await self._found()
-        asked_at, scale = await self._scale(server, namespace, target)
+    async def _its_pods(
+        self, server: ApiServer, namespace: str, target: ScaleTarget, scale: Scale | str, timeout: float
+    ) -> tuple[Pod, ...] | str:
+        """The target's pods, or why they are not known."""
         if target.kind == "leaderworkerset":
             selector = _leaders(target.name or "")
+        elif isinstance(scale, str):
+            return scale
         else:
-            selector = "" if isinstance(scale, str) else scale.selector
-        pods: tuple[Pod, ...] | str = "which pods are the target's is not told"
-        if isinstance(scale, str) and not selector:
-            pods = scale
-        elif selector:
-            pods = await self._pods_of(server, namespace, selector).objects(timeout)
-        return asked_at, scale, pods
+            selector = scale.selector
+        if not selector:
+            return "which pods are the target's is not told"
+        return await self._pods_of(server, namespace, selector).objects(timeout)
 
     async def close(self) -> None:
         """End every watch and connection."""
@@ -187,7 +187,7 @@ class Cluster:
 
     async def _scale(self, server: ApiServer, namespace: str, target: ScaleTarget) -> tuple[float, Scale | str]:
         """The target's scale, or why it is not known, and when that was so."""
-        path = _SCALED[target.kind].format(namespace, target.name)
+        path = _scale_path(namespace, target)
         known = self._scales.get(path)
         if known is not None and self._mono() - known[0] < SCALE_SECONDS:
             return known
@@ -203,6 +203,10 @@ class Cluster:
             log.warning("replicas asked for are not known", target=f"{namespace}/{target.name}", reason=scale)
         self._scales[path] = self._mono(), scale
         return self._scales[path]
+
+
+def _scale_path(namespace: str, target: ScaleTarget) -> str:
+    return _SCALED[target.kind].format(namespace, target.name)
 
 
 def _leaders(name: str) -> str:

@@ -26,6 +26,7 @@ class EngineSample:
     then sum over data-parallel engines; ratios: max). Counters and histograms stay per series, keyed by the series'
     label text, because a reset shows only there. ``process_start_seconds`` is the engine's own start, Unix time.
     ``seconds`` is how long the read took. ``not_applicable`` says of families this engine does not have, why.
+    ``dropped_series``: how many were left out because their own time stamps are of the past.
     """
 
     at: float
@@ -36,6 +37,7 @@ class EngineSample:
     warnings: tuple[str, ...] = ()
     seconds: float = 0.0
     not_applicable: Mapping[str, str] = field(default_factory=dict)
+    dropped_series: int = 0
 
 
 #: Gauge families that may be estimated, and the counter (seconds spent so, by all requests together) they are estimated
@@ -123,6 +125,7 @@ class Observation:
     endpoint is one: at zero replicas nothing else is to be expected), and ``interval_seconds`` how often that source
     reads them itself, where this is more rarely than we ask. ``queried`` are signals that queries of the operator's
     own give.
+    ``dropped_series``: how many series were left out, of replicas that are gone or with time stamps of the past.
     ``also_read`` says how the pages beside the engines' answered: what they said is in ``demand`` and the samples.
     """
 
@@ -138,3 +141,4 @@ class Observation:
     interval_seconds: float = 0.0
     queried: Mapping[str, Queried] = field(default_factory=dict)
     also_read: tuple[AlsoRead, ...] = ()
+    dropped_series: int = 0

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from scaler.signals import quantity
@@ -45,7 +46,7 @@ def read_engine(
     samples, old = _fresh(exposition.samples, now_unix - STALE_AFTER_SECONDS)
     if old:
         warnings.append(f"samples older than {STALE_AFTER_SECONDS:g} s left out: {old}")
-    return engine_sample(
+    sample = engine_sample(
         samples,
         exposition.spellings,
         preset,
@@ -54,6 +55,7 @@ def read_engine(
         seconds=seconds,
         warnings=warnings,
     )
+    return replace(sample, dropped_series=old) if old else sample
 
 
 def engine_sample(

@@ -49,6 +49,7 @@ def workloads() -> FakeWorkloads:
     known = FakeWorkloads()
     workload = known.add("team-a/chat", snapshot())
     workload.decisions_total = {("batch", "down", "memory_pressure"): 3}
+    workload.dropped_series_total = 7
     return known
 
 
@@ -76,6 +77,7 @@ def test_a_scrape_tells_what_was_decided(workloads: FakeWorkloads) -> None:
         assert scraped.value(name, namespace="team-a", workload="chat") == value, name
     assert scraped.value("capacity_sequences", source="prior") == 32
     assert scraped.value("decisions_total", target="batch", direction="down", code="memory_pressure") == 3
+    assert scraped.value("dropped_series_total", namespace="team-a", workload="chat") == 7
     assert scraped.value("suppressed", target="replicas", code="ceiling") == 1
     assert scraped.value("workloads") == 1
     assert scraped.all("build_info")
@@ -180,7 +182,9 @@ def test_a_workload_without_a_tick_is_counted_and_told_nothing_else(workloads: F
     workloads.add("team-b/new")
     scraped = Scraped(workloads)
     assert scraped.value("workloads") == 2
-    assert {key[0] for key in scraped.series if ("workload", "new") in key[1]} == {"loadtide_config_warnings"}
+    told = {key[0] for key in scraped.series if ("workload", "new") in key[1]}
+    assert told == {"loadtide_config_warnings", "loadtide_dropped_series_total"}
+    assert scraped.value("dropped_series_total", workload="new") == 0  # a counter begins at 0, not at its first count
 
 
 ODD = 'quo"te\\back\nline-größe'

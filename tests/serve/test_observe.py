@@ -9,11 +9,16 @@ import aiohttp
 from aiohttp import web
 
 from scaler.policy.layers import PolicyFile
+from scaler.serve.lookup import Lookup
 from scaler.serve.observe import Observer, source_health
 from scaler.serve.workloads import Workload, Workloads
+from scaler.signals.api_server import ApiServer
+from scaler.signals.kubernetes import Cluster
 from scaler.signals.model import Known, Unknown
 from scaler.signals.observation import EngineSample, Observation, Queried, ReadFailure
-from tests.signals.fake_prometheus import FakePrometheus, replica, serving
+from tests.serve.test_gpu_wiring import Page, served
+from tests.signals.api_server_double import PODS, ClusterDouble, api_server, client_of, pod, scale
+from tests.signals.fake_prometheus import FakePrometheus, Series, replica, serving
 
 
 def declared(url: str, workloads: str, timeout_seconds: float = 1.0) -> Workloads:
@@ -138,3 +143,57 @@ def test_health_tells_queries_beside_endpoints() -> None:
         ("prometheus", "queries.waiting", True, ""),
         ("prometheus", "queries.running", False, "HTTP 503"),
     ]
+
+
+async def test_g2_07_ghosts_among_the_series_are_dropped_and_counted() -> None:
+    """Too old by its own time, or no pod that the target has; each read counts what it drops."""
+    double = ClusterDouble(scales={"llama": scale(1, "app=vllm")})
+    double.put(PODS, pod("a"))
+    async with serving(FakePrometheus()) as fake, api_server(double) as port:
+
+        async def to_server() -> ApiServer:
+            return client_of(port)
+
+        fake.series = [*replica("a", running=1), *replica("fresh", running=2), *replica("old", running=3, age=95)]
+        body = "{prometheus: {source: main, match: {namespace: chat, model_name: m}}, target: {name: llama}}"
+        workloads = declared(fake.url, f"  chat/a: {body}\n  chat/untold: {bound('m')}\n")
+        observer = Observer(workloads)
+        observer._lookup = Lookup(workloads, cluster=lambda mono: Cluster(mono, connect=to_server))
+        told, untold = await observed(workloads, "chat/a", "chat/untold", observer=observer)
+        await observer.close()
+    assert (sorted(told.endpoints), told.dropped_series) == (["a"], 2)
+    assert (sorted(untold.endpoints), untold.dropped_series) == (["a", "fresh"], 1)
+
+
+async def test_only_pods_of_the_bound_namespace_and_of_no_named_cluster_are_compared() -> None:
+    double = ClusterDouble(scales={"llama": scale(1, "app=vllm")})
+    double.put(PODS, pod("a"))
+    async with serving(FakePrometheus()) as fake, api_server(double) as port:
+
+        async def to_server() -> ApiServer:
+            return client_of(port)
+
+        fake.series = [
+            Series(each.name, {**each.labels, "cluster": "west"}, each.value)
+            for each in (*replica("a", running=1), *replica("b", running=2))
+        ]
+        bodies = {
+            name: f"{{prometheus: {{source: main, match: {{{match}, model_name: m}}}}, target: {{name: llama}}}}"
+            for name, match in (("west", "namespace: chat, cluster: west"), ("unbound", "job: vllm"))
+        }
+        workloads = declared(fake.url, "".join(f"  chat/{name}: {body}\n" for name, body in bodies.items()))
+        observer = Observer(workloads)
+        observer._lookup = Lookup(workloads, cluster=lambda mono: Cluster(mono, connect=to_server))
+        read = await observed(workloads, "chat/west", "chat/unbound", observer=observer)
+        await observer.close()
+    assert [(len(each.endpoints), each.dropped_series) for each in read] == [(2, 0), (2, 0)]
+
+
+async def test_samples_of_the_past_on_a_page_are_counted() -> None:
+    page = Page('vllm:num_requests_waiting{model_name="m"} 0\nvllm:num_requests_running{model_name="m"} 9 1000\n')
+    async with served(page) as (url,):
+        workloads = Workloads(
+            PolicyFile.parse("p.yaml", f"workloads:\n  chat/a: {{scrape: {{urls: ['{url}']}}}}\n"), tick_seconds=5.0
+        )
+        (observation,) = await observed(workloads, "chat/a")
+    assert observation.dropped_series == 1

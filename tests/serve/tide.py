@@ -120,6 +120,7 @@ class FakeWorkload:
     version: int = 0
     adjustments: deque[Adjustment] = field(default_factory=deque)
     decisions_total: dict[tuple[str, str, str], int] = field(default_factory=dict)
+    dropped_series_total: int = 0
     timeline: Timeline = field(default_factory=Timeline)
 
 

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from scaler.policy.model import ScaleTarget, Scrape
 from scaler.signals.cluster_objects import Pod, pods_by_host, read_pod, read_slice, serving
 from scaler.signals.discovery import Resolved, ResolveFailure, Trail, judge
+from scaler.signals.kubernetes import Cluster
 from tests.signals.api_server_double import PODS, ClusterDouble, endpoint, endpoint_slice, pod, scale
-from tests.signals.test_kubernetes import DEPLOYMENT, LEADERS, TIMEOUT, cluster
+from tests.signals.test_kubernetes import DEPLOYMENT, LEADERS, TIMEOUT, Moment, cluster
 
 SERVICE = Scrape(endpoint_slice="vllm:8000")
 
@@ -93,24 +94,42 @@ def test_an_address_is_the_same_whatever_pod_has_it() -> None:
 # The cluster is asked for the target's pods
 
 
-async def test_the_targets_pods_are_told_by_address_and_nobody_elses() -> None:
+async def names(found: Cluster, target: ScaleTarget, timeout: float = TIMEOUT) -> list[str] | None:
+    told = await found.pods("chat", target, timeout=timeout)
+    return None if told is None else sorted(each.name for each in told)
+
+
+async def test_the_targets_pods_are_told_and_nobody_elses() -> None:
     double = ClusterDouble(scales={"vllm": scale(2)})
-    double.put(PODS, pod("vllm-a", hosts=("10.0.0.7",)), pod("other", labels={"app": "other"}, hosts=("10.0.0.8",)))
+    double.put(PODS, pod("vllm-a"), pod("vllm-b", ready=False), pod("other", labels={"app": "other"}))
     async with cluster(double) as found:
-        assert await found.pods_by_host("chat", DEPLOYMENT, timeout=TIMEOUT) == {"10.0.0.7": "vllm-a"}
-        assert await found.pods_by_host("chat", ScaleTarget(), timeout=TIMEOUT) == {}
+        assert await names(found, DEPLOYMENT) == ["vllm-a", "vllm-b"]
+        assert await names(found, ScaleTarget()) is None
 
 
 async def test_of_a_leader_worker_set_only_leaders_are_told() -> None:
     double = ClusterDouble(scales={"llama": scale(1)})
-    for name, index, host in (("llama-0", "0", "10.0.0.7"), ("llama-0-1", "1", "10.0.0.8")):
+    for name, index in (("llama-0", "0"), ("llama-0-1", "1")):
         labels = {"leaderworkerset.sigs.k8s.io/name": "llama", "leaderworkerset.sigs.k8s.io/worker-index": index}
-        double.put(PODS, pod(name, labels=labels, hosts=(host,)))
+        double.put(PODS, pod(name, labels=labels))
     async with cluster(double) as found:
-        assert await found.pods_by_host("chat", LEADERS, timeout=TIMEOUT) == {"10.0.0.7": "llama-0"}
+        assert await names(found, LEADERS) == ["llama-0"]
 
 
 async def test_without_permission_or_answer_no_pod_is_told_and_nothing_fails() -> None:
-    for double in (ClusterDouble(forbidden={"*"}), ClusterDouble(silent=True)):
+    for double in (ClusterDouble(forbidden={"*"}), ClusterDouble(forbidden={"pods"}), ClusterDouble(silent=True)):
         async with cluster(double) as found:
-            assert await found.pods_by_host("chat", DEPLOYMENT, timeout=0.2) == {}
+            assert await names(found, DEPLOYMENT, timeout=0.2) is None
+
+
+async def test_pods_cost_no_question_beside_those_for_the_counts() -> None:
+    double = ClusterDouble(scales={"vllm": scale(1)})
+    double.put(PODS, pod("vllm-a"))
+    clock = Moment()
+    async with cluster(double, clock) as found:
+        for _ in range(5):
+            await found.replica_counts("chat", DEPLOYMENT, timeout=TIMEOUT)
+            assert await names(found, DEPLOYMENT) == ["vllm-a"]
+            clock.moved += 5
+    assert double.count(("apps", "deployments/scale"), "get") == 5
+    assert double.count(PODS, "list") == 1

@@ -103,6 +103,7 @@ def test_g2_07_age_alone_drops_a_ghost_where_no_list_of_endpoints_helps() -> Non
     sample = page(ghosts(f"{(UNIX + 205) * 1000:.0f}"), at=300.0)
     assert sample.gauges["waiting"] == 0.0
     assert "samples older than 45 s left out: 1" in sample.warnings
+    assert sample.dropped_series == 1
     assert page(ghosts(f"{(UNIX + 299) * 1000:.0f}"), at=300.0).gauges["waiting"] == 40.0
 
 

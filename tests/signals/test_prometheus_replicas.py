@@ -45,8 +45,14 @@ class Line:
         prometheus = {"source": "main", "match": match, "empty_means": empty_means}
         self.policy = Policy.model_validate({"prometheus": prometheus, "scrape": {"model_name": model_name_filter}})
 
-    async def at(self, seconds: float, *series: list[Series], warnings: tuple[str, ...] = ()) -> Signals:
-        """The signals at ``seconds``."""
+    async def at(
+        self,
+        seconds: float,
+        *series: list[Series],
+        warnings: tuple[str, ...] = (),
+        existing: frozenset[str] | None = None,
+    ) -> Signals:
+        """The signals at ``seconds``. ``existing`` are the pods that the cluster knows, where it is asked."""
         self.fake.series = [each for group in series for each in group]
         self.fake.warnings, self.fake.unix = warnings, UNIX + seconds
         policy = self.policy
@@ -59,7 +65,7 @@ class Line:
             wanted=lambda: want([(VLLM, policy.prometheus)]),
         )
         bound = Bound("main", VLLM, policy.prometheus, policy.scrape.model_name, policy.hold_seconds)
-        self.found = find(said, bound, self._replicas, seconds)
+        self.found = find(said, bound, self._replicas, seconds, existing)
         self._replicas = self.found.replicas
         observation = Observation(
             seconds, self.found.endpoints, absent=self.found.absent, lost=self.found.lost, interval_seconds=15.0
@@ -160,6 +166,40 @@ async def test_g2_07_a_ghost_is_left_out_by_its_age(line: Line) -> None:
     )
     assert signals.waiting == Known(0.0, -2.0)
     assert "series older than 45 s left out, of pods that are gone: zzz" in signals.warnings
+    assert line.found.dropped_series == 2
+
+
+async def test_g2_07_a_fresh_ghost_is_no_pod_that_exists(line: Line) -> None:
+    """A store without staleness marks shows a deleted pod for as long as its last sample is fresh."""
+    both = (replica("aaa", running=0, waiting=0), replica("zzz", running=5, waiting=40, kv_use=0.9))
+    assert (await line.at(0, *both)).waiting == Known(40.0, -1.0)
+    assert line.found.dropped_series == 0
+
+    signals = await line.at(10, *both, existing=frozenset({"aaa", "new"}))
+    assert (signals.waiting, signals.ready_replicas) == (Known(0.0, 9.0), Known(1.0, 9.0))
+    assert "series left out, of pods that the target no longer has: zzz" in signals.warnings
+    assert line.found.dropped_series == 3
+
+    signals = await line.at(20, both[0], existing=frozenset({"aaa", "new"}))
+    assert not any("left out" in warning for warning in signals.warnings)
+    assert line.found.dropped_series == 0
+
+
+async def test_g2_07_a_pod_that_is_gone_is_not_waited_for_though_its_target_is_still_known(line: Line) -> None:
+    await line.at(0, replica("a", running=1), replica("b", running=7))
+    down = [Series("up", replica("b")[0].labels, 0)]
+    signals = await line.at(60, replica("a", running=1), down, existing=frozenset({"a"}))
+    assert signals.running == Known(1.0, 59.0)
+
+
+@pytest.mark.parametrize("existing", [frozenset({"llama-7d9f-x"}), frozenset()])
+async def test_names_that_are_no_pods_names_are_not_compared_with_pods(line: Line, existing: frozenset[str]) -> None:
+    """Replicas may be told apart by another label; and of a new rollout nothing may be scraped yet."""
+    signals = await line.at(
+        0, replica("10.0.0.7:8000", running=1), replica("10.0.0.8:8000", running=2), existing=existing
+    )
+    assert signals.running == Known(3.0, -1.0)
+    assert line.found.dropped_series == 0
 
 
 async def test_g2_07_a_pod_that_service_discovery_dropped_is_gone_at_once(line: Line) -> None:

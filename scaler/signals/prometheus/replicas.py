@@ -51,7 +51,7 @@ class Replica:
 class Found:
     """A workload's part of a round. ``endpoints``, ``lost`` and ``absent`` are as in an observation; ``replicas`` is
     what the next round is compared with. ``answered``: whether the source said anything at all, if only that it has
-    none of the workload's series.
+    none of the workload's series. ``dropped_series``: how many series were left out, of replicas that are gone.
     """
 
     endpoints: Mapping[str, EngineSample | ReadFailure] = field(default_factory=dict)
@@ -59,43 +59,77 @@ class Found:
     absent: str | None = None
     replicas: Mapping[str, Replica] = field(default_factory=dict)
     answered: bool = True
+    dropped_series: int = 0
 
 
-def find(said: Round | Failed, bound: Bound, before: Mapping[str, Replica], now: float) -> Found:
-    """The workload's replicas as of ``now`` (monotonic seconds). ``before`` are those found last.
+def find(
+    said: Round | Failed,
+    bound: Bound,
+    before: Mapping[str, Replica],
+    now: float,
+    existing: frozenset[str] | None = None,
+) -> Found:
+    """The workload's replicas as of ``now`` (monotonic seconds). ``before`` are those found last; ``existing`` the pods
+    that the target has, where that is known.
 
     A replica that is missing is not simply gone, for a hanging engine looks the same. It is gone if the server no
     longer knows its target, or where that cannot be told when its last sample has ceased to be fresh. One that the
-    server fails to scrape stays, unread: the sum without it is not smaller, it is incomplete.
+    server fails to scrape stays, unread: the sum without it is not smaller, it is incomplete. Where the pods that exist
+    are known a replica that is none of them is gone, whatever the server still holds of it.
     """
     if isinstance(said, Failed):
         silent = {name: ReadFailure(said.at, said.reason, said.seconds) for name in before}
         return Found(silent, lost=said.reason, replicas=before, answered=False)
     present = _present(said, bound, before, now)
+    no_pods = _no_pods(present, before, existing)
+    gone = [name for name in no_pods if name in present]
+    ghosts = [present.pop(name) for name in gone]
+    before = {name: replica for name, replica in before.items() if name not in no_pods}
     fresh = {name: replica for name, replica in present.items() if now - replica.sample.at <= bound.fresh_seconds}
     endpoints: dict[str, EngineSample | ReadFailure] = {name: replica.sample for name, replica in fresh.items()}
     replicas = dict(fresh)
-    dropped = []
+    too_old = []
     for name in sorted({*present, *before} - {*fresh}):
         replica = present.get(name) or before[name]
         reason = _missing(said, bound, name, replica, present, now, any_fresh=bool(fresh), seen=name in before)
         if reason is None:
             if name in present:
-                dropped.append(name)
+                too_old.append(name)
+                ghosts.append(present[name])
             continue
         endpoints[name] = ReadFailure(now, reason, said.seconds)
         replicas[name] = replica
-    if dropped:
+    told = []
+    if too_old:
+        told.append(
+            f"series older than {bound.fresh_seconds:g} s left out, of pods that are gone: {', '.join(too_old)}"
+        )
+    if gone:
+        told.append(f"series left out, of pods that the target no longer has: {', '.join(gone)}")
+    if told and fresh:
         first = next(iter(fresh))
-        ghosts = f"series older than {bound.fresh_seconds:g} s left out, of pods that are gone: {', '.join(dropped)}"
-        endpoints[first] = replace(fresh[first].sample, warnings=(*fresh[first].sample.warnings, ghosts))
+        endpoints[first] = replace(fresh[first].sample, warnings=(*fresh[first].sample.warnings, *told))
+    found = Found(endpoints, replicas=replicas, dropped_series=sum(map(_series, ghosts)))
     if said.partial:
-        return Found(endpoints, lost=f"source {bound.source}: partial data: {said.partial}", replicas=replicas)
+        return replace(found, lost=f"source {bound.source}: partial data: {said.partial}")
     if present or any(_fails(said, replica) for replica in replicas.values()):
-        return Found(endpoints, replicas=replicas)
+        return found
     if bound.prometheus.empty_means == "zero":
         return Found(absent="no series, and prometheus.empty_means is zero")
-    return Found(endpoints, lost=_nothing_bound(said, bound), replicas=replicas)
+    return replace(found, lost=_nothing_bound(said, bound))
+
+
+def _no_pods(
+    present: Mapping[str, Replica], before: Mapping[str, Replica], existing: frozenset[str] | None
+) -> tuple[str, ...]:
+    """The replicas that are no pods. Where nothing found now is one, pods are called otherwise: nothing is told."""
+    if existing is None or existing.isdisjoint(present):
+        return ()
+    return tuple(sorted({*present, *before} - existing))
+
+
+def _series(replica: Replica) -> int:
+    return sum(len(samples) for target in replica.targets for samples in target.samples.values())
 
 
 def _fails(said: Round, replica: Replica) -> bool:
