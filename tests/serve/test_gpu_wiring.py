@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -248,6 +249,26 @@ async def test_a_scraped_workload_may_have_its_gpus_from_a_prometheus_by_labels(
         _, signals = await ticked(Observer(workloads), session, workload(workloads))
     assert isinstance(signals.gpu_busy_ratio, Known)
     assert signals.gpu_busy_ratio.value == pytest.approx(0.7)
+
+
+@pytest.mark.parametrize(
+    ("body", "narrowed"),
+    [
+        ("scrape: {urls: ['http://127.0.0.1:9/m']}, gpu: {source: main}", "chat"),
+        ("scrape: {urls: ['http://llama-0.llama.prod.svc:8000/m']}, gpu: {source: main}", "chat|prod"),
+        ("scrape: {urls: ['http://127.0.0.1:9/m']}, gpu: {source: main, match: {exported_namespace: gpus}}", "gpus"),
+        ("scrape: {urls: ['http://127.0.0.1:9/m']}, gpu: {source: main, match: {hostname: n7}}", None),
+        ("prometheus: {source: main, match: {namespace: other, model_name: m}}, gpu: {source: main}", "other"),
+        ("prometheus: {source: main, match: {model_name: m}}, gpu: {source: main}", None),
+    ],
+)
+async def test_the_query_for_gpus_asks_where_the_workloads_pods_may_be(body: str, narrowed: str | None) -> None:
+    async with scraping_exporters() as fake, aiohttp.ClientSession() as session:
+        workloads = declared(f"{{{body}}}", sources=f"sources: {{main: {{url: '{fake.url}'}}}}\n")
+        await ticked(Observer(workloads), session, workload(workloads))
+    (query,) = [each for each in fake.queries if "DCGM" in each]
+    asked = set(re.findall(r',exported_namespace=~?"([^"]*)"', query))
+    assert asked == (set() if narrowed is None else {narrowed})
 
 
 async def test_a_prometheus_that_fails_makes_gpus_unknown_and_nothing_else() -> None:

@@ -174,17 +174,18 @@ async def test_only_pods_of_the_bound_namespace_and_of_no_named_cluster_are_comp
             return client_of(port)
 
         fake.series = [
-            Series(each.name, {**each.labels, "cluster": "west"}, each.value)
+            Series(each.name, {**each.labels, **where}, each.value)
+            for where in ({"namespace": "chat", "cluster": "west"}, {"namespace": "other"})
             for each in (*replica("a", running=1), *replica("b", running=2))
         ]
         bodies = {
             name: f"{{prometheus: {{source: main, match: {{{match}, model_name: m}}}}, target: {{name: llama}}}}"
-            for name, match in (("west", "namespace: chat, cluster: west"), ("unbound", "job: vllm"))
+            for name, match in (("west", "namespace: chat, cluster: west"), ("else", "namespace: other"))
         }
         workloads = declared(fake.url, "".join(f"  chat/{name}: {body}\n" for name, body in bodies.items()))
         observer = Observer(workloads)
         observer._lookup = Lookup(workloads, cluster=lambda mono: Cluster(mono, connect=to_server))
-        read = await observed(workloads, "chat/west", "chat/unbound", observer=observer)
+        read = await observed(workloads, "chat/west", "chat/else", observer=observer)
         await observer.close()
     assert [(len(each.endpoints), each.dropped_series) for each in read] == [(2, 0), (2, 0)]
 
