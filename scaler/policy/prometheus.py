@@ -16,6 +16,7 @@ from pydantic import Field, field_validator, model_validator
 from scaler.policy import promql
 from scaler.policy.group import Group
 from scaler.policy.texts import Texts
+from scaler.policy.tls import Tls
 
 #: The signals that a query of the operator's own may give. Latencies are not among them: a quantile that comes as one
 #: number has lost how many samples stand behind it.
@@ -99,27 +100,6 @@ class Basic(Group):
     """The user's name."""
     password_file: str
     """File that holds the password; read again when it changes."""
-
-
-class Tls(Group):
-    """How an https server is verified, and what we show it. Files are read again when they change."""
-
-    ca_file: str | None = None
-    """Certificates (PEM) to trust instead of the system's."""
-    cert_file: str | None = None
-    """Our certificate (PEM), for a server that asks for one."""
-    key_file: str | None = None
-    """Our private key (PEM), of ``cert_file``."""
-    server_name: str | None = None
-    """The name in the server's certificate, where it is not the URL's."""
-    insecure_skip_verify: bool = False
-    """Accept any certificate. Whoever is in between can then make up every signal."""
-
-    @model_validator(mode="after")
-    def _a_pair(self) -> Self:
-        if (self.cert_file is None) != (self.key_file is None):
-            raise ValueError("cert_file and key_file belong together; write both")
-        return self
 
 
 class PrometheusServer(Group):

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, field_validator, model_validator
 
 from scaler.policy.group import Group
+from scaler.policy.tls import Tls
 
 _HOST = r"(?=.{1,253}:)[a-z0-9_][-a-z0-9_]*(\.[a-z0-9_][-a-z0-9_]*)*\.?"
 _HOST_PORT = re.compile(rf"{_HOST}:\d{{1,5}}", re.ASCII | re.IGNORECASE)
@@ -39,6 +40,17 @@ class Scrape(Group):
     """How the addresses of ``dns`` or ``endpoint_slice`` are read."""
     path: str = "/metrics"
     """Where an address of ``dns`` or ``endpoint_slice`` has its metrics."""
+    tls_server_name: str | None = None
+    """The name that an https page's certificate must have, and that is asked for (SNI): of a pod's address no
+    certificate has it. For example vllm.chat.svc. Unset: the URL's host."""
+    tls_ca_file: str | None = None
+    """Certificates (PEM) to trust for https pages instead of the system's; read again when the file changes."""
+    tls_cert_file: str | None = None
+    """Our certificate (PEM), for engines that ask for one."""
+    tls_key_file: str | None = None
+    """Our private key (PEM), of ``tls_cert_file``."""
+    tls_insecure_skip_verify: bool = False
+    """Accept any certificate. Whoever is in between can then make up every signal."""
     timeout_seconds: Annotated[float, Field(gt=0.0, le=60.0)] = 3.0
     """Limit for connecting, waiting and reading one endpoint, all together."""
     model_name: str | None = None
@@ -82,12 +94,32 @@ class Scrape(Group):
         ways = [name for name in ("urls", "dns", "endpoint_slice") if getattr(self, name)]
         if len(ways) > 1:
             raise ValueError(f"{' and '.join(ways)} both say where the replicas are; keep one and unset the other")
+        if (self.tls_cert_file is None) != (self.tls_key_file is None):
+            raise ValueError("tls_cert_file and tls_key_file belong together; write both")
         return self
 
     @property
     def declared(self) -> bool:
         """Whether it is said where the replicas are, in any of the ways."""
         return bool(self.urls or self.dns or self.endpoint_slice)
+
+    @property
+    def https(self) -> bool:
+        """Whether any page is read by https."""
+        if self.urls:
+            return any(url[:6].lower() == "https:" for url in self.urls)
+        return self.scheme == "https"
+
+    @property
+    def tls(self) -> Tls:
+        """How https pages are verified, and what their servers are shown."""
+        return Tls(
+            ca_file=self.tls_ca_file,
+            cert_file=self.tls_cert_file,
+            key_file=self.tls_key_file,
+            server_name=self.tls_server_name,
+            insecure_skip_verify=self.tls_insecure_skip_verify,
+        )
 
 
 class ScaleTarget(Group):

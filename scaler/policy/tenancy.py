@@ -26,10 +26,12 @@ from scaler.policy.keys import KEYS, Path, shown
 ADDRESS_KEYS: tuple[Path, ...] = (("scrape", "urls"), ("scrape", "dns"), ("gpu", "dcgm_urls"), ("gateway", "urls"))
 #: Policy keys that hold queries for a database of everybody's metrics.
 QUERY_KEYS: tuple[Path, ...] = (("prometheus", "queries"),)
-#: Key names that look like an address, and those that look like a credential or a file of ours. Every policy key that
-#: does must stand in the tuple above, or is refused in metadata whatever the operator allows.
+#: Key names that look like an address, and those that look like a credential, a file of ours or a lock left open. Every
+#: policy key that does must stand in the tuple above, or is refused in metadata whatever the operator allows.
 _ADDRESS = re.compile(r"(^|_)(urls?|dns|hosts?|address(es)?)$")
-_CREDENTIAL = re.compile(r"(^|_)(tokens?|passwords?|secrets?|credentials?|headers?|bearer|certs?|ca|file|files)$")
+_CREDENTIAL = re.compile(
+    r"(^|_)(tokens?|passwords?|secrets?|credentials?|headers?|bearer|certs?|ca|file|files|insecure_skip_verify)$"
+)
 #: Replicas of one workload that metadata may list one by one. Each is read every tick, at once.
 URLS_LIMIT = 256
 #: A longer URL is no address of a metrics page, and would become a label value and a log field of that length.

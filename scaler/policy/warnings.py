@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator
 from scaler.policy.keys import Path
 from scaler.policy.model import Policy
 from scaler.policy.prometheus_warnings import prometheus_warnings
+from scaler.policy.tls import Tls
 
 
 def warnings_of(policy: Policy, hidden: Collection[Path] = ()) -> tuple[str, ...]:
@@ -17,6 +18,7 @@ def warnings_of(policy: Policy, hidden: Collection[Path] = ()) -> tuple[str, ...
 
     texts = [
         *_source(policy),
+        *_tls(policy),
         *_gpu(policy),
         *prometheus_warnings(policy, hidden),
         *_wake(policy),
@@ -37,6 +39,14 @@ def _source(policy: Policy) -> Iterator[str]:
         yield (
             "no source: scrape.urls is empty, so nothing is measured; list the /metrics URL of every replica there, or "
             "declare scrape.dns or scrape.endpoint_slice, or prometheus.source"
+        )
+
+
+def _tls(policy: Policy) -> Iterator[str]:
+    if policy.scrape.declared and not policy.scrape.https and policy.scrape.tls != Tls():
+        yield (
+            "scrape.tls_... is not used, for no page is read by https; write https URLs, or scrape.scheme: https for "
+            "the addresses of scrape.dns and scrape.endpoint_slice"
         )
 
 

@@ -7,9 +7,10 @@ Nothing an endpoint sends can hold a tick longer than its time limit or fill the
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import aiohttp
 
@@ -23,11 +24,24 @@ from scaler.signals.http_body import HEADERS, RefusedError, refuse_redirect, tro
 from scaler.signals.observation import EngineSample, ReadFailure
 from scaler.signals.preset import Preset
 from scaler.signals.reading import read_engine
+from scaler.signals.tls import TlsFiles
 
 #: A larger body is refused, counted after decompression. A real engine's is 50 kB.
 LARGEST_BODY_BYTES: Final = 32 * 1024 * 1024
 
 _HEADERS: Final = {**HEADERS, "Accept": "text/plain;version=0.0.4,text/plain;q=0.5,*/*;q=0.1"}
+
+
+class _Verified(NamedTuple):
+    """How an https page is verified: True for the system's way, and the name its certificate must have (None: the
+    URL's host).
+    """
+
+    context: ssl.SSLContext | bool
+    server_name: str | None
+
+
+_SYSTEM: Final = _Verified(True, None)
 
 
 async def scrape(
@@ -37,18 +51,24 @@ async def scrape(
     *,
     mono: Callable[[], float],
     unix: Callable[[], float],
+    tls: TlsFiles | None = None,
 ) -> dict[str, EngineSample | ReadFailure]:
     """Read every URL of ``config`` once, all together; the answer has an entry for each, in their order.
 
     ``mono`` and ``unix`` are the clocks (seconds). Each endpoint has ``timeout_seconds`` for connecting, waiting and
-    reading together (waiting for a free connection of the session's pool included: give it ``limit=0``).
+    reading together (waiting for a free connection of the session's pool included: give it ``limit=0``). ``tls`` is how
+    https pages are verified; None: the system's way.
     Never raises for a bad endpoint; cancellation goes through.
     """
 
     def understood(body: str, at: float, seconds: float) -> EngineSample:
         return read_engine(body, preset, at, model_name=config.model_name, now_unix=unix(), seconds=seconds)
 
-    pages = (_page(session, url, config.timeout_seconds, understood, mono) for url in config.urls)
+    try:
+        verified = _SYSTEM if tls is None else _Verified(tls.context(), tls.tls.server_name)
+    except RefusedError as error:
+        return dict.fromkeys(config.urls, ReadFailure(mono(), str(error)))
+    pages = (_page(session, url, config.timeout_seconds, understood, mono, verified) for url in config.urls)
     return dict(zip(config.urls, await asyncio.gather(*pages), strict=True))
 
 
@@ -116,12 +136,13 @@ async def _page(
     timeout_seconds: float,
     understood: Callable[[str, float, float], _Read],
     mono: Callable[[], float],
+    verified: _Verified = _SYSTEM,
 ) -> _Read | ReadFailure:
     """What ``understood`` makes of one page's body, the time it was read at and how many seconds that took."""
     began = mono()
     try:
         async with asyncio.timeout(timeout_seconds):
-            body = await _body(session, url)
+            body = await _body(session, url, verified)
         at = mono()
         return understood(body, at, at - began)
     except TimeoutError:
@@ -134,11 +155,13 @@ async def _page(
     return ReadFailure(at=failed, reason=reason, seconds=failed - began)
 
 
-async def _body(session: aiohttp.ClientSession, url: str) -> str:
+async def _body(session: aiohttp.ClientSession, url: str, verified: _Verified) -> str:
     """The whole body of a 200 answer, decompressed. Bytes that are not UTF-8 are replaced: they cost their own line."""
     async with session.get(
         url,
         headers=_HEADERS,
+        ssl=verified.context,
+        server_hostname=verified.server_name,
         allow_redirects=False,
         auto_decompress=False,
         timeout=aiohttp.ClientTimeout(total=None),  # the limit is ours, around all of this
