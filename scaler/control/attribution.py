@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from scaler.control.model import Cause
 from scaler.control.situation import Situation
-from scaler.signals.model import Known, known_value
+from scaler.policy.model import Policy
+from scaler.signals.model import Known, Signals, known_value
 
 #: A queue worth speaking of: this share of what is running (and at least one request per ready replica).
 QUEUE_SHARE = 0.1
@@ -44,7 +45,12 @@ def attribute(situation: Situation) -> Cause | None:
 
 def memory_pressure(situation: Situation) -> tuple[str, float, float] | None:
     """(signal, value, threshold) of a memory emergency, from known signals only; None when there is none."""
-    signals, memory = situation.signals, situation.policy.memory
+    return memory_emergency(situation.policy, situation.signals)
+
+
+def memory_emergency(policy: Policy, signals: Signals) -> tuple[str, float, float] | None:
+    """As :func:`memory_pressure`, of what was measured alone: what is looked at every second must cost little."""
+    memory = policy.memory
     kv = known_value(signals.kv_use_ratio)
     if kv is not None and kv >= memory.kv_emergency_ratio:
         return ("kv_use_ratio", kv, memory.kv_emergency_ratio)

@@ -10,7 +10,7 @@ import math
 from dataclasses import replace
 
 from scaler.control.activity import ActivityMove, move_activity
-from scaler.control.attribution import attribute, memory_pressure
+from scaler.control.attribution import attribute, memory_emergency, memory_pressure
 from scaler.control.batch import BatchMove, adaptive_batch, busiest_running, protect_memory
 from scaler.control.jump import JumpSeen, jump_reason, recognise_jump
 from scaler.control.model import (
@@ -37,8 +37,11 @@ from scaler.signals.model import Signals, known_value
 def guard(policy: Policy, memory: Memory, signals: Signals, now: Now) -> BatchMove:
     """The first stage of :func:`decide`, callable alone every second: it can only hold or shrink the batch.
 
-    Returns the move; where an agent runs it too, the lower batch of the two wins.
+    Returns the move; where an agent runs it too, the lower batch of the two wins. Nearly every second there is no
+    pressure, and then nothing else is looked at.
     """
+    if memory.targets is not None and memory_emergency(policy, signals) is None:
+        return _as_published(memory.targets)
     situation = situate(policy, memory, signals, now)
     return protect_memory(situation) or _keep(situation)
 
@@ -124,6 +127,10 @@ def _keep(situation: Situation) -> BatchMove:
     targets = situation.memory.targets
     if targets is None:
         return BatchMove(situation.batch, situation.policy.batch.token_budget)
+    return _as_published(targets)
+
+
+def _as_published(targets: Targets) -> BatchMove:
     return BatchMove(targets.batch, targets.token_budget, targets.admission)
 
 

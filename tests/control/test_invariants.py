@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from scaler.control.decide import decide, guard
-from scaler.control.model import Cause, Decision, Memory, Now, Target
+from scaler.control.model import Cause, Decision, LoadState, Memory, Now, Target
 from scaler.control.situation import DOWN_NEEDS
 from scaler.policy.model import Batch, Capacity, Jump, JumpRow, Objectives, Policy, Push, ReplicaRange
 from scaler.policy.windows import Warm
@@ -200,6 +200,22 @@ def test_the_guard_only_holds_or_shrinks(history: tuple[Policy, list[Step]]) -> 
         before = memory.targets.batch if memory.targets else None
         after = guard(policy, memory, signals, now).batch
         assert before is None or (after is not None and after <= before)
+
+
+@run
+@given(histories)
+def test_the_guard_says_what_the_decision_says_of_memory(history: tuple[Policy, list[Step]]) -> None:
+    """Called by itself every second, it moves the engine just where a whole tick would have."""
+    policy, steps = history
+    for memory, signals, now, decision in steps:
+        if decision.state is LoadState.STALLED:
+            continue  # there a tick touches nothing
+        move = guard(policy, memory, signals, now)
+        if decision.cause is Cause.MEMORY:
+            after = decision.targets
+            assert (move.batch, move.token_budget, move.admission) == (after.batch, after.token_budget, after.admission)
+        elif memory.targets is not None:
+            assert move.batch == memory.targets.batch
 
 
 @run
