@@ -28,7 +28,15 @@ from scaler.serve.limits import LimitReached, Limits, Seats
 from scaler.serve.ownership import OwnerUnheard
 from scaler.serve.rpc_statistics import RpcStatistics
 from scaler.serve.snapshot import Snapshot
-from scaler.serve.wire import METRIC_NAME, UnsayableValue, match_metric_name, metric_spec, metric_value
+from scaler.serve.wire import (
+    ACTIVE,
+    INACTIVE,
+    METRIC_NAME,
+    UnsayableValue,
+    match_metric_name,
+    metric_spec,
+    metrics_answer,
+)
 
 #: How often an open stream says ``true`` again while the workload is active and still has no replica: KEDA drops a
 #: pushed ``true`` that comes before the metric's name is in the ScaledObject's status.
@@ -50,6 +58,9 @@ class CalledWorkload(Protocol):
     @property
     def snapshot(self) -> Snapshot | None: ...
 
+    called: ScaledObjectRef | None
+    """The service's own: what the last good call carried; taken away when the metadata or the policy changes."""
+
 
 class CalledWorkloads(Protocol[W]):
     """What the service asks of the registry of workloads (:class:`scaler.serve.workloads.Workloads`)."""
@@ -60,6 +71,14 @@ class CalledWorkloads(Protocol[W]):
     def register(self, name: str, metadata: Mapping[str, str]) -> W:
         """The workload of that name, new or known. Raises PolicyError for bad or conflicting metadata, LimitReached for
         one workload too many.
+        """
+
+    def get(self, name: str) -> W | None:
+        """The workload of that name, None where there is none."""
+
+    def at_hand(self, workload: W) -> Snapshot | None:
+        """The snapshot to answer a further call from, noted as asked for; None where there is none to stand by, or
+        anything must be found out first.
         """
 
     def asked(self, workload: W) -> None:
@@ -112,22 +131,21 @@ class KedaService(externalscaler_pb2_grpc.ExternalScalerServicer, Generic[W]):
 
     async def GetMetrics(self, request: GetMetricsRequest, context: Context) -> GetMetricsResponse:  # noqa: N802
         """The desired replicas of the last decision; 0 while it is to be inactive."""
-        name, metadata = await _asked_for(request.scaledObjectRef, context)
-        if not match_metric_name(request.metricName):
-            await _invalid(context, f"{name} has no metric {request.metricName!r}; its one metric is {METRIC_NAME!r}")
-        targets = (await self._decision(name, metadata, context)).targets
+        ref, asked_name = request.scaledObjectRef, request.metricName
+        if not match_metric_name(asked_name):
+            name, _ = await _asked_for(ref, context)
+            await _invalid(context, f"{name} has no metric {asked_name!r}; its one metric is {METRIC_NAME!r}")
+        targets = (self._at_hand(ref) or await self._snapshot(ref, context)).decision.targets
         try:
-            value = metric_value(request.metricName, float(targets.replicas) if targets.active else 0.0)
+            return metrics_answer(asked_name, float(targets.replicas) if targets.active else 0.0)
         except UnsayableValue as unsayable:
             self._statistics.bad_value(unsayable.reason)
-            await _unavailable(context, f"{name}: {unsayable}")
-        return GetMetricsResponse(metricValues=[value])
+            await _unavailable(context, f"{ref.namespace}/{ref.name}: {unsayable}")
 
     async def IsActive(self, request: ScaledObjectRef, context: Context) -> IsActiveResponse:  # noqa: N802
         """Whether the last decision wants the workload above zero."""
-        name, metadata = await _asked_for(request, context)
-        decision = await self._decision(name, metadata, context)
-        return IsActiveResponse(result=decision.targets.active)
+        snapshot = self._at_hand(request) or await self._snapshot(request, context)
+        return ACTIVE if snapshot.decision.targets.active else INACTIVE
 
     async def StreamIsActive(self, request: ScaledObjectRef, context: Context) -> None:  # noqa: N802
         """``true`` on open if active, when activity begins, and again every :data:`REPEAT_SECONDS` while there is no
@@ -154,7 +172,7 @@ class KedaService(externalscaler_pb2_grpc.ExternalScalerServicer, Generic[W]):
                     active = decision.targets.active
                     waits_for_replica = decision.ready in (0, None)
                     if active and (not was_active or (waits_for_replica and loop.time() >= due)):
-                        await context.write(IsActiveResponse(result=True))
+                        await context.write(ACTIVE)
                         due = loop.time() + self._repeat_seconds
                     was_active = active
                 timeout = due - loop.time() if was_active and due > loop.time() else self._repeat_seconds
@@ -182,9 +200,20 @@ class KedaService(externalscaler_pb2_grpc.ExternalScalerServicer, Generic[W]):
         except LimitReached as error:
             await _exhausted(context, str(error))
 
-    async def _decision(self, name: str, metadata: Mapping[str, str], context: Context) -> Decision:
-        """The decision to answer from; ends the call with UNAVAILABLE, saying why, where there is none."""
+    def _at_hand(self, ref: ScaledObjectRef) -> Snapshot | None:
+        """The snapshot to answer a call from that says what the last one said: there is nothing to validate. Nearly all
+        do, and comparing two messages costs a tenth of taking one apart.
+        """
+        workload = self._workloads.get(f"{ref.namespace}/{ref.name}")
+        return None if workload is None or workload.called != ref else self._workloads.at_hand(workload)
+
+    async def _snapshot(self, ref: ScaledObjectRef, context: Context) -> Snapshot:
+        """The snapshot to answer any call from; ends the call with UNAVAILABLE, saying why, where there is none."""
+        name, metadata = await _asked_for(ref, context)
         workload = await self._registered(name, metadata, context)
+        if workload.called != ref:
+            workload.called = ScaledObjectRef()
+            workload.called.CopyFrom(ref)  # a part of a request would keep the whole of it
         try:
             snapshot = await self._workloads.first_snapshot(workload)
         except OwnerUnheard as unheard:
@@ -195,7 +224,7 @@ class KedaService(externalscaler_pb2_grpc.ExternalScalerServicer, Generic[W]):
             await _unavailable(context, f"{name}: no tick since {snapshot.decided_at.utc:%Y-%m-%d %H:%M:%S} UTC")
         if not snapshot.decision.available:
             await _unavailable(context, f"{name}: {lost_signals(snapshot.decision)}")
-        return snapshot.decision
+        return snapshot
 
 
 def lost_signals(decision: Decision) -> str:

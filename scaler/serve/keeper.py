@@ -94,6 +94,13 @@ class SharedOwnership:
             with contextlib.suppress(RedisTrouble):
                 await self._write(workload.name, held)
 
+    def at_hand(self, workload: Workload) -> Snapshot | None:
+        """Ours, while it is certainly ours and what others may read says nothing else."""
+        held, snapshot = self._held.get(workload.name), workload.snapshot
+        if held is None or not self._lease.held(self._workloads.mono()) or not held.told(snapshot):
+            return None
+        return None if held.contradicts() else snapshot
+
     async def answer(self, workload: Workload) -> Snapshot | None:
         """Ours while it is certainly ours; else the copy, once Redis has said that it is the last."""
         name, mono = workload.name, self._workloads.mono

@@ -83,6 +83,9 @@ class Ownership(Protocol):
         goes on from. Raises :class:`Superseded`.
         """
 
+    def at_hand(self, workload: Workload) -> Snapshot | None:
+        """What :meth:`answer` would give, where it need neither ask nor wait; None where it must, or has none."""
+
     async def answer(self, workload: Workload) -> Snapshot | None:
         """The snapshot to answer KEDA from; None before the first. Raises :class:`OwnerUnheard`."""
 
@@ -116,6 +119,10 @@ class SoleOwner:
 
     async def publish(self, workload: Workload, snapshot: Snapshot, stored: Callable[[], StoredWorkload]) -> None:
         """Nobody else needs to see it."""
+
+    def at_hand(self, workload: Workload) -> Snapshot | None:
+        """What was decided last."""
+        return workload.snapshot
 
     async def answer(self, workload: Workload) -> Snapshot | None:
         """What was decided last."""

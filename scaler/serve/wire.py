@@ -10,13 +10,22 @@ from __future__ import annotations
 
 import math
 import re
+from functools import lru_cache
 
-from scaler.serve.externalscaler_pb2 import GetMetricSpecResponse, MetricSpec, MetricValue
+from scaler.serve.externalscaler_pb2 import (
+    GetMetricSpecResponse,
+    GetMetricsResponse,
+    IsActiveResponse,
+    MetricSpec,
+    MetricValue,
+)
 
 #: Our one metric. Lower case and [a-z0-9-] only, so that no step between us and the HPA rewrites it.
 METRIC_NAME = "desired-replicas"
 #: One replica answers for one desired replica: the HPA then wants ceil(value).
 TARGET = 1.0
+#: The answers to IsActive.
+ACTIVE, INACTIVE = IsActiveResponse(result=True), IsActiveResponse(result=False)
 #: The smallest amount KEDA's thousandths can hold.
 SMALLEST = 0.001
 #: From here on KEDA's int64 of thousandths overflows.
@@ -39,7 +48,7 @@ class UnsayableValue(ValueError):  # noqa: N818 -- it is not a fault of the prog
 
 def match_metric_name(asked: str) -> bool:
     """Whether ``asked`` means our metric: any case, with or without an index prefix, or empty (we have but one)."""
-    return asked == "" or _OUR_NAME.fullmatch(asked) is not None
+    return asked in ("", METRIC_NAME) or _OUR_NAME.fullmatch(asked) is not None
 
 
 def metric_spec(target: float = TARGET) -> GetMetricSpecResponse:
@@ -59,6 +68,14 @@ def metric_value(name_asked: str, value: float) -> MetricValue:
     """
     exact, rounded_up = encode_value(value)
     return MetricValue(metricName=name_asked or METRIC_NAME, metricValue=rounded_up, metricValueFloat=exact)
+
+
+@lru_cache(maxsize=1024)
+def metrics_answer(name_asked: str, value: float) -> GetMetricsResponse:
+    """The whole answer to GetMetrics, made once: KEDA asks under one or two names, and replica counts are few. Raises
+    UnsayableValue.
+    """
+    return GetMetricsResponse(metricValues=[metric_value(name_asked, value)])
 
 
 def encode_value(value: float) -> tuple[float, int]:

@@ -7,7 +7,6 @@ it, so asking never advances anything.
 from __future__ import annotations
 
 import asyncio
-import re
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -19,18 +18,19 @@ import structlog
 from scaler.control.model import Memory
 from scaler.policy.errors import PolicyError
 from scaler.policy.layers import PolicyFile, Resolved
-from scaler.policy.metadata import fingerprint, is_whole, parse
+from scaler.policy.metadata import fingerprint, is_whole
 from scaler.policy.model import Policy
 from scaler.serve.demand_body import DemandReport
+from scaler.serve.externalscaler_pb2 import ScaledObjectRef
 from scaler.serve.inbox import DemandInbox
 from scaler.serve.limits import Limits, check_room
 from scaler.serve.ownership import Ownership, SoleOwner
 from scaler.serve.refusals import Refusals
 from scaler.serve.snapshot import Adjustment, Snapshot
 from scaler.serve.timeline import Timeline, moment
-from scaler.signals.gateway_preset import load_gateway_preset
+from scaler.serve.workload_policy import policy_and_preset
 from scaler.signals.observation import Observation
-from scaler.signals.preset import Preset, PresetError, load_preset
+from scaler.signals.preset import Preset
 from scaler.signals.window import History
 
 log = structlog.get_logger(__name__)
@@ -46,8 +46,6 @@ CONFLICT_CHANGES, CONFLICT_SECONDS = 3, 180.0
 #: A loop that comes round later than this many ticks was stopped (a frozen process): in that time nobody could ask.
 LATE_TICKS = 3.0
 
-_NAME_PART = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
-
 
 @dataclass(slots=True, eq=False)
 class Workload:
@@ -58,6 +56,7 @@ class Workload:
     ``metadata`` is what ``resolved`` was made of, ``seen`` what the last call carried: others while two triggers
     disagree. ``observed`` is what was last read, and under which policy; ``reading`` while that is under way.
     ``asked_mono`` is when somebody last asked for it, monotonic seconds (:meth:`Workloads.forget_unasked`).
+    ``called`` is what the last good call of KEDA carried, while metadata and policy are still those.
     ``owner`` names the scaler that ticks it, where several share them; None: nobody yet, or there is only one.
     """
 
@@ -84,6 +83,7 @@ class Workload:
     reading: bool = False
     judging: asyncio.Lock = field(default_factory=asyncio.Lock)
     waiters: set[asyncio.Future[None]] = field(default_factory=set)
+    called: ScaledObjectRef | None = None
     metadata_changes: deque[float] = field(default_factory=lambda: deque(maxlen=CONFLICT_CHANGES))
 
 
@@ -206,6 +206,16 @@ class Workloads:
             log.warning("remembered workload has no valid policy any more", workload=name, problems=error.problems)
             return None
 
+    def at_hand(self, workload: Workload) -> Snapshot | None:
+        """The snapshot to answer a further call from, noted as asked for; None where there is none to stand by, or
+        anything must be found out first.
+        """
+        snapshot = self.ownership.at_hand(workload)
+        if snapshot is None or not snapshot.decision.available or not self.is_current(snapshot):
+            return None
+        workload.asked_mono = self.mono()
+        return snapshot
+
     async def first_snapshot(self, workload: Workload) -> Snapshot | None:
         """The snapshot to answer from; the very first call waits for the first tick, at most one second. Raises
         :class:`scaler.serve.ownership.OwnerUnheard`.
@@ -263,7 +273,7 @@ class Workloads:
         """
         before, self.policies = self.policies, policies
         try:
-            resolved = {name: self._resolve(name, None) for name in policies.workloads}
+            resolved = {name: policy_and_preset(self.policies, name, None) for name in policies.workloads}
         except PolicyError:
             self.policies = before
             raise
@@ -272,7 +282,7 @@ class Workloads:
             if called.metadata is None:
                 continue
             try:
-                resolved[name] = self._resolve(name, called.metadata)
+                resolved[name] = policy_and_preset(self.policies, name, called.metadata)
             except PolicyError as error:
                 called.metadata = None
                 log.warning("metadata does not go with the new policy", workload=name, problems=error.problems)
@@ -286,16 +296,17 @@ class Workloads:
                 self._follow(workload, policy, preset)
 
     def _judge(self, name: str, metadata: Mapping[str, str]) -> tuple[Resolved, Preset]:
-        """As :meth:`_resolve`; the same refusal again costs no more reading."""
+        """The policy and preset; the same refusal again costs no more reading."""
         self._refusals.again(name, metadata)
         try:
-            return self._resolve(name, metadata)
+            return policy_and_preset(self.policies, name, metadata)
         except PolicyError as error:
             self._refusals.keep(name, metadata, error)
             raise
 
     def _adopt(self, workload: Workload, metadata: Mapping[str, str]) -> None:
         """Go over to the metadata of a call, unless calls of two triggers alternate."""
+        workload.called = None
         resolved, preset = self._judge(workload.name, metadata)
         now, changes, first = self.mono(), workload.metadata_changes, workload.metadata is None
         changed = workload.seen is not None and fingerprint(workload.seen) != fingerprint(metadata)
@@ -321,7 +332,7 @@ class Workloads:
     def _add(
         self, name: str, metadata: dict[str, str] | None, found: tuple[Resolved, Preset] | None = None
     ) -> Workload:
-        resolved, preset = found or self._resolve(name, metadata)
+        resolved, preset = found or policy_and_preset(self.policies, name, metadata)
         inbox = DemandInbox(resolved.policy.push, self.mono, resolved.policy.replicas.load_timeout_seconds)
         workload = Workload(name, resolved, preset, metadata, metadata, inbox, asked_mono=self.mono())
         self._known[name] = workload
@@ -331,20 +342,6 @@ class Workloads:
 
     def _follow(self, workload: Workload, resolved: Resolved, preset: Preset) -> None:
         """Put a known workload under another policy; what it remembers stays."""
+        workload.called = None
         workload.resolved, workload.preset = resolved, preset
         workload.inbox.follow(resolved.policy.push, resolved.policy.replicas.load_timeout_seconds)
-
-    def _resolve(self, name: str, metadata: Mapping[str, str] | None) -> tuple[Resolved, Preset]:
-        parts = name.split("/")
-        if len(parts) != 2 or not all(len(part) <= 253 and _NAME_PART.fullmatch(part) for part in parts):
-            raise PolicyError([f"{name!r} is no workload name; it is the ScaledObject's namespace/name"])
-        resolved = self.policies.resolve(name, metadata)
-        gateway = resolved.policy.gateway.preset
-        try:
-            if gateway is not None:
-                load_gateway_preset(gateway)
-            return resolved, load_preset(resolved.policy.engine)
-        except PresetError as error:
-            if ("engine",) in parse(metadata or {}).secret_paths:
-                raise PolicyError([f"{name}: engine: the value (withheld) is no engine"]) from None
-            raise PolicyError([f"{name}: {error}"]) from error

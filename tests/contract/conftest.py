@@ -67,6 +67,7 @@ class FakeWorkload:
     metadata: Mapping[str, str]
     version: int = 0
     snapshot: Snapshot | None = None
+    called: ScaledObjectRef | None = None
     ticked: asyncio.Condition = field(default_factory=asyncio.Condition)
 
 
@@ -93,6 +94,13 @@ class FakeWorkloads:
         if name in self.conflicting:
             raise PolicyError([f"{name}: two triggers with differing metadata; one ScaledObject takes one trigger"])
         return self.known.setdefault(name, FakeWorkload(name, metadata))
+
+    def get(self, name: str) -> FakeWorkload | None:
+        return self.known.get(name)
+
+    def at_hand(self, workload: FakeWorkload) -> Snapshot | None:
+        snapshot = workload.snapshot
+        return snapshot if snapshot and snapshot.decision.available and self.is_current(snapshot) else None
 
     def asked(self, workload: FakeWorkload) -> None:
         self.asked_for.append(workload.name)
