@@ -35,6 +35,7 @@ FORBIDDEN = {
     "policy": ("scaler.signals", "scaler.control", "scaler.serve", "scaler.lab", "scaler.cli"),
     "signals": ("scaler.control", "scaler.serve", "scaler.lab", "scaler.cli"),
     "serve": ("scaler.lab", "scaler.cli"),
+    "consume": ("scaler.policy", "scaler.signals", "scaler.control", "scaler.serve", "scaler.lab", "scaler.cli"),
     "lab": ("scaler.serve", "scaler.cli"),
 }
 

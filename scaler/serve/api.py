@@ -1,4 +1,4 @@
-"""``/v1``: workloads, their targets and adjustments for readers, demand and wakes from gateways."""
+"""``/v1``: what readers may know of workloads; demand and wakes from gateways, and what engines applied."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from typing import Any
 from aiohttp import web
 
 from scaler import __version__
-from scaler.serve.demand_body import DemandBodyError, DemandReport, parse_demand
+from scaler.consume.contract import VALID_SECONDS_HEADER, VALID_UNTIL_HEADER, ContractError, ServedTarget, parse_report
+from scaler.serve.demand_body import DemandBodyError, parse_demand
 from scaler.serve.inbox import TooManySourcesError
 from scaler.serve.limits import LimitReached, Limits, Seats
-from scaler.serve.ownership import OwnerUnheard
+from scaler.serve.ownership import OwnerUnheard, Told
 from scaler.serve.published import PublishedWorkload, PublishedWorkloads
-from scaler.serve.render import Document, adjustment, instant, target_document, workload_detail, workload_summary
+from scaler.serve.render import Document, adjustment, instant, served_target, workload_detail, workload_summary
 from scaler.serve.snapshot import Snapshot
 from scaler.serve.timeline import COARSE_SECONDS, COARSE_SLOT, columns
 
@@ -31,8 +32,6 @@ MINUTES_KEPT = COARSE_SECONDS / 60
 NAMES_TOLD = 20
 #: A body is a few bytes; a caller that takes longer than this to send it is not sending it.
 BODY_SECONDS = 10.0
-#: Until when the target may be used. A header, so that ``304 Not Modified`` renews it too.
-VALID_UNTIL = "Loadtide-Valid-Until"
 
 
 class ApiError(Exception):
@@ -74,6 +73,7 @@ class Api:
             web.get(f"{one}/timeline", self.show_timeline),
             web.post(f"{one}/demand", self.take_demand),
             web.post(f"{one}/wake", self.take_wake),
+            web.post(f"{one}/applied", self.take_applied),
         ]
 
     async def list_workloads(self, request: web.Request) -> web.Response:
@@ -126,7 +126,7 @@ class Api:
 
     async def show_target(self, request: web.Request) -> web.Response:
         """What the engine consumes. With ``If-None-Match`` of the target it has: 304, after waiting up to ``wait``
-        seconds for another; ``Loadtide-Valid-Until`` renews the target on 304 too.
+        seconds for another; ``Loadtide-Valid-Seconds`` renews the target on 304 too.
         """
         wait = min(_number(request, "wait", 0.0, least=0.0, most=math.inf), WAIT_SECONDS)
         known = {tag.strip().removeprefix("W/") for tag in request.headers.get("If-None-Match", "").split(",")}
@@ -137,7 +137,8 @@ class Api:
             self._workloads.asked(workload)  # while an engine follows our target, it is to be a living one
             version, snapshot = workload.version, workload.snapshot
             if snapshot is not None and target_tag(snapshot) not in known:
-                return web.json_response(target_document(snapshot), headers=_target_headers(snapshot))
+                target = served_target(snapshot, self._workloads.mono())
+                return web.json_response(target.document(), headers=_target_headers(snapshot, target))
             left = deadline - loop.time()
             if left <= 0 or self._stopping.is_set():
                 break
@@ -150,7 +151,8 @@ class Api:
             raise ApiError(
                 503, f"{workload.name} has no target yet: its first tick is being made", {"Retry-After": "1"}
             )
-        return web.Response(status=304, headers=_target_headers(snapshot))
+        target = served_target(snapshot, self._workloads.mono())
+        return web.Response(status=304, headers=_target_headers(snapshot, target))
 
     async def take_demand(self, request: web.Request) -> web.Response:
         """A gateway's report of requests it holds or refused; the workload is evaluated at once."""
@@ -167,9 +169,18 @@ class Api:
         await _body(request)
         return await self._told(workload, None)
 
-    async def _told(self, workload: PublishedWorkload, report: DemandReport | None) -> web.Response:
+    async def take_applied(self, request: web.Request) -> web.Response:
+        """A replica's report of what it really runs with; the next tick reads it."""
+        workload = self._authorised(request)
         try:
-            await self._workloads.tell(workload, report)
+            report = parse_report(await _body(request))
+        except ContractError as error:
+            raise ApiError(400, str(error)) from None
+        return await self._told(workload, report)
+
+    async def _told(self, workload: PublishedWorkload, told: Told) -> web.Response:
+        try:
+            await self._workloads.tell(workload, told)
         except TooManySourcesError as error:
             raise ApiError(429, str(error)) from None
         except OwnerUnheard as error:
@@ -190,7 +201,14 @@ class Api:
         return workload
 
     def _pushable(self, request: web.Request) -> PublishedWorkload:
-        """The workload, for a caller who may push to it. The token is asked for first: without it nothing is told."""
+        """The workload, for a gateway that may push demand to it."""
+        workload = self._authorised(request)
+        if not workload.resolved.policy.push.enabled:
+            raise ApiError(409, f"{workload.name} takes no pushed demand; write push.enabled: true in its policy")
+        return workload
+
+    def _authorised(self, request: web.Request) -> PublishedWorkload:
+        """The workload, for a caller with the token. The token is asked for first: without it nothing is told."""
         if self._token is None:
             raise ApiError(503, "pushing needs a token and none is configured: set --token-file or LOADTIDE_TOKEN")
         scheme, _, given = request.headers.get("Authorization", "").partition(" ")
@@ -198,10 +216,7 @@ class Api:
         if scheme.lower() != "bearer" or not right:
             text = "a wrong token" if given else "no token; send the header Authorization: Bearer TOKEN"
             raise ApiError(401, text, {"WWW-Authenticate": 'Bearer realm="loadtide"'})
-        workload = self._named(request)
-        if not workload.resolved.policy.push.enabled:
-            raise ApiError(409, f"{workload.name} takes no pushed demand; write push.enabled: true in its policy")
-        return workload
+        return self._named(request)
 
     async def _next_tick(self, workload: PublishedWorkload, version: int, seconds: float) -> None:
         """Return after the workload's next tick, at ``seconds``, or when the server stops, whichever is first."""
@@ -223,8 +238,13 @@ def target_tag(snapshot: Snapshot) -> str:
     return f'"{snapshot.generation}-{hashlib.blake2s(what.encode(), digest_size=4).hexdigest()}"'
 
 
-def _target_headers(snapshot: Snapshot) -> dict[str, str]:
-    return {"ETag": target_tag(snapshot), VALID_UNTIL: instant(snapshot.valid_until)}
+def _target_headers(snapshot: Snapshot, target: ServedTarget) -> dict[str, str]:
+    """As headers, so that ``304 Not Modified`` renews the target too."""
+    return {
+        "ETag": target_tag(snapshot),
+        VALID_UNTIL_HEADER: instant(target.valid_until),
+        VALID_SECONDS_HEADER: f"{target.valid_seconds:.3f}",
+    }
 
 
 def _number(request: web.Request, name: str, default: float, *, least: float, most: float) -> float:

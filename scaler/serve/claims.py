@@ -7,11 +7,11 @@ import asyncio
 import structlog
 
 from scaler.serve.copies import Copies
-from scaler.serve.demand_relay import DemandRelay
 from scaler.serve.holding import Held
 from scaler.serve.membership import Membership
 from scaler.serve.ownership import plan
 from scaler.serve.redis_store import RedisStore
+from scaler.serve.relay import Relay
 from scaler.serve.succession import inherit
 from scaler.serve.workloads import Workloads
 
@@ -36,7 +36,7 @@ class Claims:
         store: RedisStore,
         membership: Membership,
         copies: Copies,
-        relay: DemandRelay,
+        relay: Relay,
         held: dict[str, Held],
         *,
         steady_seconds: float = STEADY_SECONDS,
@@ -82,6 +82,7 @@ class Claims:
         if workload is None:
             return
         self._relay.put(workload, kept.demand)
+        self._relay.put_applied(workload, kept.applied)
         away = self._workloads.mono() - self._membership.mono_at(kept.memory_at_ms)
         inherit(workload, kept.memory, away, self._workloads.utc())
         self._held[name] = Held(token, self._copies.take(workload, kept.written))

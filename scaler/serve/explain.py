@@ -17,6 +17,9 @@ Document = dict[str, Any]
 #: How the reason of a signal begins that nothing gives: rows that would only say so are folded into one line.
 NOT_REPORTED = ("no source gives", "no endpoint reports")
 
+#: Replicas named in one line.
+REPLICAS_NAMED = 5
+
 #: How a word is coloured; the word itself says the same.
 _STYLES = {
     "critical": "bold red",
@@ -88,6 +91,8 @@ def _wants(document: Document) -> Iterator[Text]:
     if document["token_budget"] is not None:
         engine += f", token budget {number(document['token_budget'])}"
     yield Text(f"  batch      {engine}; {document['admission_words']}")
+    if document["applied"]:
+        yield Text(f"  applied    {_applied(document)}")
     for objective in document["objectives"]:
         bound = (
             objective["warning_seconds"] if objective["warning_seconds"] is not None else objective["critical_seconds"]
@@ -95,6 +100,20 @@ def _wants(document: Document) -> Iterator[Text]:
         judged = "breached" if objective["critical_verdict"] == "breached" else objective["verdict"] or "not judged"
         p95 = "no P95" if objective["p95"] is None else f"P95 {_between(objective['p95'])}"
         yield Text(f"  {objective['objective']:<10} {p95}, objective {duration(bound)}: {judged}")
+
+
+def _applied(document: Document) -> str:
+    """What the replicas report to run with, and who of them does not follow the target."""
+    told = document["applied"]
+    sizes = [each["batch_size"] for each in told if each["batch_size"] is not None]
+    least, most = min(sizes, default=None), max(sizes, default=None)
+    size = "a batch not told" if least is None else number(least) if least == most else f"{least} to {most}"
+    astray = [each["replica"] for each in told if each["generation"] is None]
+    line = f"{size}, as {counted(len(told), 'replicas')} report{'s' if len(told) == 1 else ''}"
+    if astray:
+        more = f" and {len(astray) - REPLICAS_NAMED} more" if len(astray) > REPLICAS_NAMED else ""
+        line += f"; its own setting: {', '.join(astray[:REPLICAS_NAMED])}{more}"
+    return line
 
 
 def _signals(signals: list[Document]) -> Iterator[RenderableType]:

@@ -2,7 +2,8 @@
 
 Nothing is kept between scrapes. A deleted workload, a state that was left, an objective no longer declared have no
 series because nothing says them any more; there is no gauge to forget. What is not known has no sample: never NaN,
-never a zero that nobody measured. Labels come from the policy, the catalog and our own enums, never from error texts.
+never a zero that nobody measured. Labels come from the policy, the catalog, our own enums and the names of replicas
+that report, never from error texts.
 """
 
 from __future__ import annotations
@@ -33,6 +34,9 @@ GAUGES: Mapping[str, str] = {
     "target_batch_size": "Most sequences a replica should run at once. Absent: the engine keeps its own setting.",
     "target_token_budget": "Most tokens per engine step. Absent: the engine keeps its own setting.",
     "admission": "1 for what the engine should do with new requests, 0 for the others.",
+    "applied_batch_size": "Most sequences that a replica says it really lets run. Absent: it does not report any.",
+    "applied_token_budget": "Most tokens per engine step that a replica says it really computes.",
+    "applied_generation": "The target a replica says it follows. Absent while it runs its own setting.",
     "desired_replicas": "Replicas decided, as KEDA is told.",
     "needed_replicas": "Replicas the load asks for, before floor, ceiling and holds.",
     "replicas_floor": "Fewest replicas now.",
@@ -173,6 +177,7 @@ def _tell(samples: _Samples, snapshot: Snapshot, mono: float) -> None:
     samples.statuses(snapshot)
     for name, signal in snapshot.signals.items():
         _tell_signal(samples, name, signal, mono)
+    _tell_applied(samples, snapshot)
     _tell_engine(samples, snapshot.policy)
     _tell_objectives(samples, snapshot)
     _tell_sources(samples, snapshot)
@@ -191,6 +196,13 @@ def _tell_signal(samples: _Samples, name: str, signal: Signal[float] | Signal[La
         samples.put("signal_latency_seconds", interval.high, signal=name, quantile=quantile, bound="high")
     samples.put("signal_latency_mean_seconds", value.mean_seconds, signal=name)
     samples.put("signal_latency_samples", value.samples, signal=name)
+
+
+def _tell_applied(samples: _Samples, snapshot: Snapshot) -> None:
+    for each in snapshot.signals.applied:
+        samples.put("applied_batch_size", each.batch_size, replica=each.replica)
+        samples.put("applied_token_budget", each.token_budget, replica=each.replica)
+        samples.put("applied_generation", each.generation, replica=each.replica)
 
 
 def _tell_engine(samples: _Samples, policy: Policy) -> None:

@@ -16,16 +16,15 @@ import structlog
 from scaler.policy.metadata import storable
 from scaler.serve.claims import STEADY_SECONDS, Claims
 from scaler.serve.copies import Copies
-from scaler.serve.demand_body import DemandReport
-from scaler.serve.demand_relay import DemandRelay
 from scaler.serve.holding import Held
 from scaler.serve.inbox import TooManySourcesError
 from scaler.serve.lease import LEASE_SECONDS, RETRY_SECONDS
 from scaler.serve.membership import Membership
-from scaler.serve.ownership import OwnerUnheard, Superseded, put
+from scaler.serve.ownership import OwnerUnheard, Superseded, Told, put
 from scaler.serve.published_json import encode
 from scaler.serve.redis_link import RedisLink, RedisTrouble
 from scaler.serve.redis_store import RedisStore
+from scaler.serve.relay import Relay
 from scaler.serve.snapshot import Snapshot
 from scaler.serve.store import StoredWorkload
 from scaler.serve.succession import memory_text
@@ -37,6 +36,8 @@ log = structlog.get_logger(__name__)
 COMPARE_SECONDS = 5.0
 #: Longest that a call waits for a write under way.
 WRITE_SECONDS = 0.5
+#: How long reports of replicas are gathered before they are fetched: a thousand of them report within 10 s.
+APPLIED_SECONDS = 0.5
 #: Longest that starting waits for Redis.
 START_SECONDS = 3.0
 
@@ -52,7 +53,7 @@ class SharedOwnership:
         self._lease = self._membership.lease
         self._held: dict[str, Held] = {}
         self._copies = Copies(workloads, store, self._membership, self._held.__contains__)
-        self._relay = DemandRelay(store, self._membership)
+        self._relay = Relay(store, self._membership)
         self._claims = Claims(
             workloads, store, self._membership, self._copies, self._relay, self._held, steady_seconds=steady_seconds
         )
@@ -61,6 +62,8 @@ class SharedOwnership:
         self._untold: set[str] = set()
         #: Whether another scaler has said that it was called about a workload; once for any number of them.
         self._to_learn = False
+        #: Workloads whose replicas have reported to other scalers.
+        self._to_take: set[str] = set()
         self._compare_due = workloads.mono()
         self._told_restarts = 0
         self._compared = asyncio.Event()
@@ -119,20 +122,20 @@ class SharedOwnership:
         settled = self._lease.settled(mono())
         return await self._copies.latest(workload, None if settled else frozenset(self._membership.living))
 
-    async def tell(self, workload: Workload, report: DemandReport | None) -> None:
-        """Into Redis, where the owner of the moment and its successors find it; ours at once into the inbox too."""
+    async def tell(self, workload: Workload, told: Told) -> None:
+        """Into Redis, where the owner of the moment and its successors find it; what is ours is heard at once, too."""
         if self.owns(workload.name):
-            put(workload, report)
-            self._run(self._keep_demand(workload, report))
+            put(workload, told)
+            self._run(self._keep_told(workload, told))
             return
         try:
             if not self._lease.in_reach:
                 raise OwnerUnheard(self.trouble)
-            taken = await self._relay.tell(workload, report)
+            taken = await self._relay.tell(workload, told)
         except (RedisTrouble, OwnerUnheard) as trouble:
             raise OwnerUnheard(f"{workload.name}: its owner cannot be told: {trouble}") from trouble
         if not taken:
-            raise TooManySourcesError("as many sources as are kept report already; give each gateway one lasting name")
+            raise TooManySourcesError("as many sources as are kept report already; give each one lasting name")
 
     async def start(self) -> None:
         """Begin to beat, listen and follow; wait a little for the first contact, so that readiness means something."""
@@ -263,6 +266,9 @@ class SharedOwnership:
             case ["demand", name, by] if self.owns(name):
                 # Ours is in the inbox and judged, unless it was read from Redis just before ours came there.
                 self._run(self._take_demand(name, evaluate=by != session))
+            case ["applied", name, by] if by != session and self.owns(name) and name not in self._to_take:
+                self._to_take.add(name)
+                self._run(self._take_applied(name))
             case ["registered", _]:
                 self._to_learn = True
                 self._membership.after_beat.set()
@@ -275,10 +281,20 @@ class SharedOwnership:
             case _:
                 return
 
-    async def _keep_demand(self, workload: Workload, report: DemandReport | None) -> None:
+    async def _keep_told(self, workload: Workload, told: Told) -> None:
         """For a successor: we have heard it ourselves."""
         with contextlib.suppress(RedisTrouble):
-            await self._relay.tell(workload, report)
+            await self._relay.tell(workload, told)
+
+    async def _take_applied(self, name: str) -> None:
+        """What replicas reported to others; once for the many that report within a moment."""
+        await asyncio.sleep(APPLIED_SECONDS)
+        self._to_take.discard(name)
+        with contextlib.suppress(RedisTrouble):
+            applied = await self._store.applied(name)
+            workload = self._workloads.get(name)
+            if workload is not None:
+                self._relay.put_applied(workload, applied)
 
     async def _take_demand(self, name: str, *, evaluate: bool) -> None:
         with contextlib.suppress(RedisTrouble):

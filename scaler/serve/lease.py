@@ -160,9 +160,9 @@ return 1
 """
 )
 
-#: KEYS demand; ARGV field, its text, until when an entry counts in ms, most entries, channel, name, session.
+#: KEYS what was told; ARGV field, its text, until when an entry counts in ms, most entries, channel, message.
 #: → 1, or 0 where there are too many.
-DEMAND = (
+TELL = (
     _NOW
     + """
 local entries = redis.call('HGETALL', KEYS[1])
@@ -175,7 +175,7 @@ end
 if ARGV[1] ~= 'wake' and kept >= tonumber(ARGV[4]) then return 0 end
 redis.call('HSET', KEYS[1], ARGV[1], string.format('%.0f', now) .. ' ' .. ARGV[2])
 redis.call('PEXPIRE', KEYS[1], math.max(tonumber(ARGV[3]), 86400000))
-redis.call('PUBLISH', ARGV[5], 'demand ' .. ARGV[6] .. ' ' .. ARGV[7])
+redis.call('PUBLISH', ARGV[5], ARGV[6])
 return 1
 """
 )

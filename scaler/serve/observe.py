@@ -86,6 +86,7 @@ class Observer:
             replicas=replicas,
             queried=queried,
             also_read=(*_also_read("gateway", gateways), *_also_read("dcgm", exporters)),
+            applied=workload.applied.read(at),
         )
 
     async def close(self) -> None:

@@ -51,14 +51,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
+from scaler.consume.contract import AppliedReport
 from scaler.serve.demand_body import DemandReport
 from scaler.serve.snapshot import Snapshot
 from scaler.serve.store import StoredWorkload
 
 if TYPE_CHECKING:  # the registry of workloads begins with a sole owner
     from scaler.serve.workloads import Workload
+
+
+#: What callers push: a gateway's report of demand, a replica's of what it applied, or a wake (None).
+Told: TypeAlias = DemandReport | AppliedReport | None
 
 
 class Superseded(Exception):  # noqa: N818 -- it names what happened
@@ -89,8 +94,8 @@ class Ownership(Protocol):
     async def answer(self, workload: Workload) -> Snapshot | None:
         """The snapshot to answer KEDA from; None before the first. Raises :class:`OwnerUnheard`."""
 
-    async def tell(self, workload: Workload, report: DemandReport | None) -> None:
-        """Bring a gateway's report, or a wake (None), to the owner. Raises
+    async def tell(self, workload: Workload, told: Told) -> None:
+        """Bring what was pushed to the owner. Raises
         :class:`scaler.serve.inbox.TooManySourcesError` and :class:`OwnerUnheard`.
         """
 
@@ -128,9 +133,9 @@ class SoleOwner:
         """What was decided last."""
         return workload.snapshot
 
-    async def tell(self, workload: Workload, report: DemandReport | None) -> None:
-        """Into the workload's inbox."""
-        put(workload, report)
+    async def tell(self, workload: Workload, told: Told) -> None:
+        """Into the workload's inbox, or among its reports."""
+        put(workload, told)
 
     async def start(self) -> None:
         """Nothing to take part in."""
@@ -139,12 +144,20 @@ class SoleOwner:
         """Nothing to give up."""
 
 
-def put(workload: Workload, report: DemandReport | None) -> None:
-    """Put a report, or a wake (None), into the workload's inbox. Raises TooManySourcesError."""
-    if report is None:
-        workload.inbox.wake()
-    else:
-        workload.inbox.report(report.pending, report.arrivals_per_second, report.source)
+def put(workload: Workload, told: Told) -> None:
+    """Put what was pushed where the workload's next tick finds it. Raises TooManySourcesError."""
+    match told:
+        case None:
+            workload.inbox.wake()
+        case AppliedReport():
+            workload.applied.report(told)
+        case DemandReport(pending=pending, arrivals_per_second=arrivals, source=source):
+            workload.inbox.report(pending, arrivals, source)
+
+
+def is_demand(told: Told) -> bool:
+    """Whether it tells of requests, which should not wait for the next tick."""
+    return not isinstance(told, AppliedReport)
 
 
 def member_of(session: str) -> str:

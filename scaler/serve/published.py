@@ -7,8 +7,8 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from scaler.policy.layers import Resolved
-from scaler.serve.demand_body import DemandReport
 from scaler.serve.inbox import DemandInbox
+from scaler.serve.ownership import Told
 from scaler.serve.snapshot import Adjustment, Snapshot
 from scaler.serve.timeline import Timeline
 
@@ -62,9 +62,9 @@ class PublishedWorkloads(Protocol):
     def asked(self, workload: Any) -> None:
         """Note that somebody still wants to know: a workload that nobody asks for is forgotten."""
 
-    async def tell(self, workload: Any, report: DemandReport | None) -> None:
-        """Take a gateway's report, or a wake (None), to whoever ticks the workload, who then does so at once. Raises
-        TooManySourcesError, and OwnerUnheard where that one cannot be reached.
+    async def tell(self, workload: Any, told: Told) -> None:
+        """Take what was pushed to whoever ticks the workload. Raises TooManySourcesError, and OwnerUnheard where that
+        one cannot be reached.
         """
 
     async def wait_change(self, workload: Any, version: int, timeout: float) -> None:

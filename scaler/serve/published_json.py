@@ -23,8 +23,8 @@ from scaler.policy.model import Policy
 from scaler.serve.snapshot import Snapshot, SourceHealth
 from scaler.signals.model import CATALOG, Known, Latency, NotApplicable, Signal, Signals, Stale, Unknown, status
 
-#: Endpoints told to the other scalers, failing ones first, and the characters of each one's detail. The size of a
-#: snapshot must not grow with what an engine answers; the owner itself shows them all.
+#: Endpoints, and replicas with what they applied, told to the other scalers, failing endpoints first; the characters
+#: of each one's detail. The size of a snapshot must not grow with what an engine answers; the owner shows them all.
 ENDPOINTS_TOLD, DETAIL_LENGTH = 200, 300
 #: Warnings told, and the characters of each.
 WARNINGS_TOLD, WARNING_LENGTH = 50, 1000
@@ -49,6 +49,7 @@ def encode(snapshot: Snapshot) -> str:
     signals: dict[str, Any] = {name: _signal_out(signal, at) for name, signal in snapshot.signals.items()}
     for name, adapter in _BESIDES.items():
         signals[name] = adapter.dump_python(getattr(snapshot.signals, name), mode="json")
+    signals["applied"] = signals["applied"][:ENDPOINTS_TOLD]
     signals["warnings"] = [text[:WARNING_LENGTH] for text in snapshot.signals.warnings[:WARNINGS_TOLD]]
     body = {
         "workload": snapshot.workload,

@@ -7,7 +7,8 @@ Keys, all under ``loadtide:``:
   there (hash, name → JSON);
 - ``loadtide:asked``: when each workload was last asked for at any scaler (hash, name → Redis time);
 - ``loadtide:{NAMESPACE/NAME}``: owner, fencing token, number of the last write, its snapshot, its memory (hash);
-- ``loadtide:{NAMESPACE/NAME}:demand``: the gateways' reports and a wake, each with its Redis time (hash).
+- ``loadtide:{NAMESPACE/NAME}:demand``: the gateways' reports and a wake, each with its Redis time (hash);
+- ``loadtide:{NAMESPACE/NAME}:applied``: what each replica reported to run with, likewise (hash).
 
 The channel ``loadtide:DATABASE:events`` only says *that* something changed and is never believed further: who missed a
 message finds out from the keys. URLs may hold secrets and whoever writes here decides on replicas, so this Redis wants
@@ -24,7 +25,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from scaler.consume.contract import AppliedReport, ContractError, parse_report
 from scaler.serve import lease
+from scaler.serve.applied import MAX_REPLICAS
 from scaler.serve.demand_body import DemandReport
 from scaler.serve.inbox import MAX_SOURCES
 from scaler.serve.redis_link import RedisLink
@@ -70,6 +73,10 @@ class Demand:
     wake_at_ms: float | None = None
 
 
+#: What replicas reported to run with, each with the Redis time in ms at which it came.
+AppliedAt = tuple[tuple[AppliedReport, float], ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Written:
     """The last write: its snapshot as text, and the Redis time in ms at which that was decided."""
@@ -87,6 +94,7 @@ class Kept:
     memory: str | None
     memory_at_ms: float
     demand: Demand
+    applied: AppliedAt
 
 
 class RedisStore:
@@ -138,15 +146,20 @@ class RedisStore:
 
     async def kept(self, name: str) -> Kept:
         """Everything known of the workload, for its new owner."""
-        state, demand = await asyncio.gather(
+        state, demand, applied = await asyncio.gather(
             self._bulk.ask("HMGET", _key(name), *_POSITION, "snapshot", "at", "memory", "memory_at"),
             self._bulk.ask("HGETALL", _demand_key(name)),
+            self._bulk.ask("HGETALL", _applied_key(name)),
         )
-        return Kept(_written(state[:5]), state[5], float(state[6] or 0), _demand(demand))
+        return Kept(_written(state[:5]), state[5], float(state[6] or 0), _demand(demand), _applied(applied))
 
     async def demand(self, name: str) -> Demand:
         """What gateways told of the workload."""
         return _demand(await self._calls.ask("HGETALL", _demand_key(name)))
+
+    async def applied(self, name: str) -> AppliedAt:
+        """What the workload's replicas reported to run with."""
+        return _applied(await self._bulk.ask("HGETALL", _applied_key(name)))
 
     async def claim(self, name: str, session: str, taken_from: str | None, seen: int) -> int | None:
         """Become the owner instead of ``taken_from``: the fencing token, above ``seen``; None: another was faster."""
@@ -180,8 +193,17 @@ class RedisStore:
             arrivals = "-" if report.arrivals_per_second is None else repr(report.arrivals_per_second)
             field, text = f"{_REPORT}{report.source}", f"{report.pending!r} {arrivals}"
         answer = await self._calls.ask(
-            *("EVAL", lease.DEMAND, 1, _demand_key(name), field, text, round(kept_seconds * 1000), MAX_SOURCES),
-            *(self._channel, name, session),
+            *("EVAL", lease.TELL, 1, _demand_key(name), field, text, round(kept_seconds * 1000), MAX_SOURCES),
+            *(self._channel, f"demand {name} {session}"),
+        )
+        return bool(answer)
+
+    async def tell_applied(self, name: str, report: AppliedReport, kept_seconds: float, session: str) -> bool:
+        """Keep a replica's report for the owner; False where too many replicas report already."""
+        field, text = f"{_REPORT}{report.replica}", report.body().decode()
+        answer = await self._bulk.ask(
+            *("EVAL", lease.TELL, 1, _applied_key(name), field, text, round(kept_seconds * 1000), MAX_REPLICAS),
+            *(self._channel, f"applied {name} {session}"),
         )
         return bool(answer)
 
@@ -220,6 +242,10 @@ def _demand_key(name: str) -> str:
     return f"loadtide:{{{name}}}:demand"
 
 
+def _applied_key(name: str) -> str:
+    return f"loadtide:{{{name}}}:applied"
+
+
 def _position(answer: list[str | None]) -> Position | None:
     owner, token, version = answer
     if token is None:
@@ -244,3 +270,14 @@ def _demand(entries: Mapping[str, str]) -> Demand:
             report = DemandReport(float(pending), None if arrivals == "-" else float(arrivals), field[len(_REPORT) :])
             reports.append((report, float(at)))
     return Demand(tuple(reports), wake)
+
+
+def _applied(entries: Mapping[str, str]) -> AppliedAt:
+    reports = []
+    for text in entries.values():
+        at, _, body = text.partition(" ")
+        try:
+            reports.append((parse_report(body), float(at)))
+        except (ContractError, ValueError):  # of another version of loadtide; its replica reports again in seconds
+            continue
+    return tuple(reports)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
+from scaler.consume.contract import ServedTarget
 from scaler.control.model import Code, Decision, LoadState, Reason, Suppressed
 from scaler.policy.model import Objectives
 from scaler.serve.published import PublishedWorkload
@@ -17,6 +18,7 @@ from scaler.serve.snapshot import Adjustment, Snapshot, SourceHealth
 from scaler.serve.words import ADMISSIONS, CAUSES, STATES, sentence, suppressed_sentence
 from scaler.signals.model import (
     CATALOG,
+    Applied,
     Interval,
     Known,
     Latency,
@@ -99,7 +101,8 @@ def workload_detail(workload: PublishedWorkload, mono: float, *, current: bool) 
     summary = workload_summary(workload, mono, current=current)
     snapshot = workload.snapshot
     if snapshot is None:
-        return summary | {"signals": [], "reasons": [], "suppressed": [], "sources": [], "signal_warnings": []}
+        nothing = ("signals", "reasons", "suppressed", "applied", "sources", "signal_warnings")
+        return summary | {name: [] for name in nothing}
     decision, memory = snapshot.decision, snapshot.decision.next_memory
     return summary | {
         "engine": snapshot.policy.engine,
@@ -122,24 +125,26 @@ def workload_detail(workload: PublishedWorkload, mono: float, *, current: bool) 
         "tick_seconds": finite(snapshot.tick_seconds),
         "reasons": [reason_document(reason, decision) for reason in decision.reasons],
         "suppressed": [suppressed_document(held) for held in decision.suppressed],
+        "applied": [_applied(each) for each in snapshot.signals.applied],
         "signals": [signal_document(name, signal, mono) for name, signal in snapshot.signals.items()],
         "signal_warnings": list(snapshot.signals.warnings),
         "sources": [_source(health) for health in snapshot.health],
     }
 
 
-def target_document(snapshot: Snapshot) -> Document:
-    """What an engine consumes. Null: keep your own setting. Past ``valid_until``: return to your own setting."""
-    targets = snapshot.decision.targets
-    return {
-        "workload": snapshot.workload,
-        "batch_size": targets.batch,
-        "token_budget": targets.token_budget,
-        "admission": targets.admission.value,
-        "generation": snapshot.generation,
-        "valid_until": instant(snapshot.valid_until),
-        "state": snapshot.decision.state.value,
-    }
+def served_target(snapshot: Snapshot, mono: float) -> ServedTarget:
+    """What an engine consumes, served at ``mono`` (monotonic seconds)."""
+    targets, lasts = snapshot.decision.targets, snapshot.valid_until - snapshot.decided_at.utc
+    return ServedTarget(
+        workload=snapshot.workload,
+        batch_size=targets.batch,
+        token_budget=targets.token_budget,
+        admission=targets.admission.value,
+        generation=snapshot.generation,
+        valid_until=snapshot.valid_until,
+        valid_seconds=max(0.0, lasts.total_seconds() - max(0.0, mono - snapshot.decided_at.mono)),
+        state=snapshot.decision.state.value,
+    )
 
 
 def adjustment(entry: Adjustment) -> Document:
@@ -311,6 +316,10 @@ def _source(health: SourceHealth) -> Document:
         "detail": health.detail,
         "seconds": finite(health.seconds),
     }
+
+
+def _applied(each: Applied) -> Document:
+    return asdict(each) | {"age_seconds": round(each.age_seconds, 3)}
 
 
 def _unit(signal: str) -> str | None:

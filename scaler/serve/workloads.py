@@ -20,11 +20,11 @@ from scaler.policy.errors import PolicyError
 from scaler.policy.layers import PolicyFile, Resolved
 from scaler.policy.metadata import fingerprint, is_whole
 from scaler.policy.model import Policy
-from scaler.serve.demand_body import DemandReport
+from scaler.serve.applied import AppliedReports
 from scaler.serve.externalscaler_pb2 import ScaledObjectRef
 from scaler.serve.inbox import DemandInbox
 from scaler.serve.limits import Limits, check_room
-from scaler.serve.ownership import Ownership, SoleOwner
+from scaler.serve.ownership import Ownership, SoleOwner, Told, is_demand
 from scaler.serve.refusals import Refusals
 from scaler.serve.snapshot import Adjustment, Snapshot
 from scaler.serve.timeline import Timeline, moment
@@ -66,6 +66,7 @@ class Workload:
     metadata: dict[str, str] | None
     seen: dict[str, str] | None
     inbox: DemandInbox
+    applied: AppliedReports
     asked_mono: float
     owner: str | None = None
     memory: Memory = field(default_factory=Memory)
@@ -90,9 +91,8 @@ class Workload:
 class Workloads:
     """Every workload known to this scaler.
 
-    ``tick_seconds`` is the loop's period; ``mono`` and ``utc`` give the time. ``evaluate`` is set by the loop: it
-    evaluates one workload at once. So is ``recall``: it gives a workload that becomes known what the store remembers
-    of it.
+    ``tick_seconds`` is the loop's period; ``mono`` and ``utc`` give the time. The loop sets ``evaluate``, which ticks
+    one workload at once, and ``recall``, which gives one that becomes known what the store remembers of it.
     """
 
     def __init__(
@@ -173,9 +173,9 @@ class Workloads:
         """Forget, and return, the workloads that nobody has asked for in ``after_seconds``: their ScaledObject is gone,
         or paused, which looks the same from here.
 
-        Asking is a call of KEDA, an open stream, or a consumer polling the target: while an engine still follows our
-        batch, the workload is evaluated even though KEDA is paused. What the policy file declares is never forgotten.
-        Pushed demand is no asking: a gateway does not know whether the ScaledObject still exists.
+        Asking is a call of KEDA, an open stream, or a consumer polling the target: an engine that follows our batch
+        keeps a paused workload evaluated. What the policy file declares is never forgotten. Pushed demand is no
+        asking: a gateway does not know whether the ScaledObject still exists.
         """
         now = self.mono()
         gap, self._looked_mono = now - self._looked_mono, now
@@ -224,13 +224,13 @@ class Workloads:
             await self.wait_change(workload, workload.version, FIRST_TICK_SECONDS)
         return await self.ownership.answer(workload)
 
-    async def tell(self, workload: Workload, report: DemandReport | None) -> None:
-        """Take a gateway's report, or a wake (None), to whoever ticks the workload, who then does so at once.
-
-        Raises :class:`scaler.serve.inbox.TooManySourcesError`, :class:`scaler.serve.ownership.OwnerUnheard`.
+    async def tell(self, workload: Workload, told: Told) -> None:
+        """Take what was pushed to whoever ticks the workload, who does so at once where it is demand. Raises
+        :class:`scaler.serve.inbox.TooManySourcesError`, :class:`scaler.serve.ownership.OwnerUnheard`.
         """
-        await self.ownership.tell(workload, report)
-        self.evaluate_soon(workload)
+        await self.ownership.tell(workload, told)
+        if is_demand(told):
+            self.evaluate_soon(workload)
 
     async def wait_change(self, workload: Workload, version: int, timeout: float) -> None:
         """Return when the workload has ticked past ``version``, or after ``timeout`` seconds."""
@@ -334,7 +334,8 @@ class Workloads:
     ) -> Workload:
         resolved, preset = found or policy_and_preset(self.policies, name, metadata)
         inbox = DemandInbox(resolved.policy.push, self.mono, resolved.policy.replicas.load_timeout_seconds)
-        workload = Workload(name, resolved, preset, metadata, metadata, inbox, asked_mono=self.mono())
+        reports = inbox, AppliedReports(self.mono)
+        workload = Workload(name, resolved, preset, metadata, metadata, *reports, asked_mono=self.mono())
         self._known[name] = workload
         if self.recall is not None:
             self.recall(workload)

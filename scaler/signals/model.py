@@ -202,13 +202,32 @@ CATALOG: Mapping[str, SignalKind] = {
     "gpu_memory_free_ratio": SignalKind(
         "free device memory of the fullest GPU", "0..1", "min", ("batch cut by memory",)
     ),
-    "applied_batch": SignalKind("batch size the engine reports it runs with", "sequences", "min over replicas"),
+    "applied_batch": SignalKind(
+        "batch size the engine reports it runs with", "sequences", "min over the replicas that report"
+    ),
 }
 
 #: The signals that are not the engines' own: they exist where there is no replica, and do not come or go with one.
 NOT_FROM_ENGINES = ("pending", "wake_demand", "asked_replicas", "pending_replicas", "unschedulable_replicas")
 
 _NO_SOURCE = Unknown("no source gives this signal")
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What one replica said, ``age_seconds`` before it was read here, that it really runs with.
+
+    ``batch_size``, ``token_budget`` and ``running`` (sequences) are None where it does not tell; ``generation`` is that
+    of the published target it follows, None while it runs its own setting.
+    """
+
+    replica: str
+    age_seconds: float
+    batch_size: int | None
+    token_budget: int | None = None
+    admission: str = "open"
+    running: int | None = None
+    generation: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +270,8 @@ class Signals:
     applied_batch: Signal[float] = _NO_SOURCE
     #: Dispersion φ = variance / mean of 15 s arrival counts over 30 min; None until enough of them are seen.
     arrivals_dispersion: float | None = None
+    #: What each replica's engine says it runs with, of those that report it.
+    applied: tuple[Applied, ...] = ()
     #: Whether any activity counter moved since the last tick (it restarts the idle proof even if gauges read 0).
     counters_moved: bool = False
     #: What a person should know about how the signals were read ("two models share the endpoint", ...).

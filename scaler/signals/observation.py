@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from scaler.signals.model import Signal
+from scaler.signals.model import Applied, Signal
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +127,7 @@ class Observation:
     own give.
     ``dropped_series``: how many series were left out, of replicas that are gone or with time stamps of the past.
     ``also_read`` says how the pages beside the engines' answered: what they said is in ``demand`` and the samples.
+    ``applied`` is what replicas reported to run with.
     """
 
     at: float
@@ -142,3 +143,4 @@ class Observation:
     queried: Mapping[str, Queried] = field(default_factory=dict)
     also_read: tuple[AlsoRead, ...] = ()
     dropped_series: int = 0
+    applied: tuple[Applied, ...] = ()

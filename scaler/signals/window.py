@@ -119,7 +119,7 @@ def fold(
         counters_moved=moved,
         warnings=tuple(sorted(warnings)),
     )
-    return history, _with_queried(_with_demand(signals, observation), observation)
+    return history, _with_queried(_with_applied(_with_demand(signals, observation), observation), observation)
 
 
 def _measured(history: History, coverage: Coverage, window_seconds: float) -> Signals:
@@ -277,6 +277,17 @@ def _served(signals: Signals, in_flight: float) -> float:
     """How many of the requests in flight at gateways the replicas have already: those must not be counted twice."""
     inside = [signal.value for signal in (signals.running, signals.waiting) if isinstance(signal, Known | Stale)]
     return min(in_flight, sum(inside))
+
+
+def _with_applied(signals: Signals, observation: Observation) -> Signals:
+    """``signals`` with what replicas reported to run with. The least of those that report: which others there are is
+    not known, but one replica at least runs no more than this.
+    """
+    told = [(each.batch_size, each.age_seconds) for each in observation.applied if each.batch_size is not None]
+    if not told:
+        return replace(signals, applied=observation.applied)
+    least, oldest = min(size for size, _ in told), max(age for _, age in told)
+    return replace(signals, applied=observation.applied, applied_batch=Known(float(least), observation.at - oldest))
 
 
 def _with_queried(signals: Signals, observation: Observation) -> Signals:

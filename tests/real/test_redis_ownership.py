@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from scaler.consume.contract import AppliedReport
 from scaler.control.model import Memory, Now
 from scaler.policy.layers import PolicyFile
 from scaler.serve import copies, keeper
@@ -164,6 +165,30 @@ async def test_pushed_demand_reaches_the_owner_and_its_successor(redis: RedisSer
             assert owner.evaluated
         await until(lambda: red.ownership.owns("prod/m"))  # green has ended
         assert demand(red) == (7.0, True)
+
+
+async def test_what_replicas_applied_reaches_the_owner_and_its_successor(redis: RedisServer) -> None:
+    red, green = Scaler(redis), Scaler(redis)
+
+    def applied(of: Scaler) -> dict[str, int | None]:
+        return {each.replica: each.batch_size for each in of.known("prod/m").applied.read(of.workloads.mono())}
+
+    async with running(red):
+        async with running(green):
+            red.workloads.register("prod/m", {})
+            await until(lambda: green.workloads.get("prod/m"))
+            await until(lambda: red.ownership.owns("prod/m") or green.ownership.owns("prod/m"))
+            owner, other = (red, green) if red.ownership.owns("prod/m") else (green, red)
+            owner.evaluated.clear()
+            await owner.workloads.tell(owner.known("prod/m"), AppliedReport("m-0", 32, generation=3))
+            for number in range(1, 4):
+                await other.workloads.tell(other.known("prod/m"), AppliedReport(f"m-{number}", 8 * number))
+            await until(lambda: applied(owner) == {"m-0": 32, "m-1": 8, "m-2": 16, "m-3": 24})
+            await other.workloads.tell(other.known("prod/m"), AppliedReport("m-0", 64))
+            await until(lambda: applied(owner)["m-0"] == 64)
+            assert owner.evaluated == []  # it tells of no request
+        await until(lambda: red.ownership.owns("prod/m"))  # green has ended
+        assert applied(red) == {"m-0": 64, "m-1": 8, "m-2": 16, "m-3": 24}
 
 
 async def test_gateways_that_invent_names_are_refused(redis: RedisServer) -> None:

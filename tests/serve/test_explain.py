@@ -13,8 +13,8 @@ from scaler.control.model import Admission, Code, LoadState, Reason, Suppressed,
 from scaler.serve.explain import NOT_REPORTED, explain
 from scaler.serve.render import workload_detail
 from scaler.serve.snapshot import SourceHealth
-from scaler.signals.model import Signals, Unknown
-from tests.serve.tide import FakeWorkloads, snapshot
+from scaler.signals.model import Applied, Signals, Unknown
+from tests.serve.tide import SIGNALS, FakeWorkloads, snapshot
 
 
 def explained(width: int = 120, current: bool = True, **changes: Any) -> str:
@@ -35,6 +35,15 @@ def test_it_says_the_state_the_targets_and_why() -> None:
     assert "P95 over 40 ms, objective 50 ms: undecided" in text
     assert "- KV use 0.97 is over 0.95: batch cut to 32" in text
     assert "- wanted 6 replicas, kept 4: the ceiling" in text
+
+
+def test_what_the_engines_really_run_is_told_and_who_does_not_follow() -> None:
+    assert "applied    32 to 64, as 2 replicas report; its own setting: chat-1" in explained()
+    one = replace(SIGNALS, applied=(Applied("chat-0", 3.0, 32, generation=7),))
+    assert "applied    32, as 1 replica reports" in explained(signals=one)
+    astray = tuple(Applied(f"chat-{number}", 3.0, None) for number in range(7))
+    assert "chat-3, chat-4 and 2 more" in explained(signals=replace(SIGNALS, applied=astray))
+    assert "applied  " not in explained(signals=replace(SIGNALS, applied=()))
 
 
 def test_signals_come_with_status_age_and_the_reason_there_is_none() -> None:

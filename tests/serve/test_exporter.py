@@ -15,7 +15,7 @@ from scaler.control.model import CapacityEstimate, Code, LoadState, Memory, Supp
 from scaler.policy.model import Objectives
 from scaler.serve.exporter import GAUGES, WorkloadCollector
 from scaler.serve.snapshot import SourceHealth
-from scaler.signals.model import CATALOG, Known, Signals
+from scaler.signals.model import CATALOG, Applied, Known, Signals
 from tests.serve.tide import POLICY, FakeWorkloads, snapshot
 
 Series = dict[tuple[str, frozenset[tuple[str, str]]], float]
@@ -81,6 +81,19 @@ def test_a_scrape_tells_what_was_decided(workloads: FakeWorkloads) -> None:
     assert scraped.value("suppressed", target="replicas", code="ceiling") == 1
     assert scraped.value("workloads") == 1
     assert scraped.all("build_info")
+
+
+def test_what_each_replica_applied_is_told_until_its_report_is_over(workloads: FakeWorkloads) -> None:
+    scraped = Scraped(workloads)
+    assert scraped.value("applied_batch_size", workload="chat", replica="chat-0") == 32
+    assert scraped.value("applied_token_budget", replica="chat-0") == 2048
+    assert scraped.value("applied_generation", replica="chat-0") == 7
+    assert scraped.value("applied_batch_size", replica="chat-1") == 64
+    assert scraped.value("applied_generation", replica="chat-1") is None  # it runs its own setting
+    workload = workloads.get("team-a/chat")
+    assert workload is not None
+    workload.snapshot = snapshot(signals=Signals(applied=(Applied("chat-1", 0.0, None),)))
+    assert Scraped(workloads).all("applied_batch_size") == {}
 
 
 def test_objectives_and_what_p95_says_of_them(workloads: FakeWorkloads) -> None:

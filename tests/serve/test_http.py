@@ -16,11 +16,14 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
+from scaler.consume.contract import AppliedReport
 from scaler.control.model import Admission, Code, Now, Reason, Target, Targets
 from scaler.policy.model import Policy
+from scaler.serve.applied import MAX_REPLICAS
 from scaler.serve.exporter import WorkloadCollector
 from scaler.serve.http import make_app, start_http
 from scaler.serve.timeline import moment
+from scaler.signals.model import Applied
 from tests.serve.tide import POLICY, START, FakeWorkloads, adjusted, snapshot
 
 TOKEN = "correct horse"
@@ -188,6 +191,7 @@ async def test_the_target_one_has_is_not_sent_again_but_renewed(server: Server) 
             assert await answer.read() == b""
             assert answer.headers["ETag"] == tag
             assert answer.headers["Loadtide-Valid-Until"] == "2025-03-03T09:01:30.000Z"
+            assert answer.headers["Loadtide-Valid-Seconds"] == "89.000"
 
 
 async def test_a_generation_that_starts_anew_is_not_taken_for_the_old_one(server: Server) -> None:
@@ -355,6 +359,53 @@ async def test_a_caller_that_invents_a_name_per_report_is_stopped(server: Server
     status, document = await server.post(f"{CHAT}/demand", b'{"pending": 1, "source": "one more"}')
     assert status == 429
     assert "one lasting name" in document["error"]
+
+
+# --- what engines applied
+
+
+async def test_what_a_replica_applied_is_taken_and_wakes_nobody(server: Server) -> None:
+    body = b'{"replica": "chat-0", "batch_size": 32, "token_budget": 2048, "running": 17, "generation": 7}'
+    assert await server.post(f"{CHAT}/applied", body) == (202, {"accepted": True})
+    chat = server.workloads.get("team-a/chat")
+    assert chat is not None
+    assert chat.applied.read(103.0) == (Applied("chat-0", 2.0, 32, 2048, "open", 17, 7),)
+    assert server.workloads.evaluated == []
+
+
+async def test_an_engine_may_report_where_no_gateway_may_push(server: Server) -> None:
+    path = "/v1/workloads/team-b/search/applied"  # push.enabled is about demand
+    assert (await server.post(path, b'{"replica": "search-0", "batch_size": 8}'))[0] == 202
+
+
+async def test_without_the_token_nothing_is_reported(server: Server, without_token: Server) -> None:
+    body = b'{"replica": "chat-0", "batch_size": 32}'
+    for headers in ({}, {"Authorization": "Bearer wrong"}):
+        assert (await server.post(f"{CHAT}/applied", body, headers))[0] == 401
+    chat = server.workloads.get("team-a/chat")
+    assert chat is not None
+    assert chat.applied.read(101.0) == ()
+    assert (await without_token.post(f"{CHAT}/applied", body))[0] == 503
+
+
+async def test_a_report_that_cannot_be_meant_is_refused_with_what_to_send(server: Server) -> None:
+    status, document = await server.post(f"{CHAT}/applied", b'{"batch_size": 32}')
+    assert status == 400
+    assert document["error"].startswith('"replica" is missing; send for example {"replica": "chat-0"')
+    status, document = await server.post(f"{CHAT}/applied", b" " * 5000)
+    assert (status, document["error"]) == (400, "the report has 5000 bytes; 4096 are the most. One replica a report")
+    assert (await server.post("/v1/workloads/team-a/chta/applied", b"{}"))[0] == 404
+
+
+async def test_a_replica_that_invents_a_name_per_report_is_stopped(server: Server) -> None:
+    chat = server.workloads.get("team-a/chat")
+    assert chat is not None
+    for number in range(MAX_REPLICAS):
+        chat.applied.report(AppliedReport(f"chat-{number}", 8))
+    status, document = await server.post(f"{CHAT}/applied", b'{"replica": "one-more", "batch_size": 8}')
+    assert status == 429
+    assert "under the pod's name" in document["error"]
+    assert (await server.post(f"{CHAT}/applied", b'{"replica": "chat-0", "batch_size": 16}'))[0] == 202
 
 
 # --- metrics, probes, page

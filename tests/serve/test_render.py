@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from scaler.control.model import CapacityEstimate, Targets
-from scaler.serve.render import adjustment, endpoint_label, target_document, workload_detail, workload_summary
+from scaler.serve.render import adjustment, endpoint_label, served_target, workload_detail, workload_summary
 from scaler.signals.model import CATALOG, Known, Signals
 from tests.serve.tide import FakeWorkloads, adjusted, snapshot
 
@@ -91,15 +91,21 @@ def test_objectives_stand_beside_their_p95() -> None:
 
 
 def test_a_target_names_only_what_an_engine_needs() -> None:
-    assert target_document(snapshot(targets=Targets(2, True, None))) == {
+    assert served_target(snapshot(targets=Targets(2, True, None)), mono=112.5).document() == {
         "workload": "team-a/chat",
         "batch_size": None,
         "token_budget": None,
         "admission": "open",
         "generation": 7,
         "valid_until": "2025-03-03T09:01:00.000Z",
+        "valid_seconds": 47.5,
         "state": "critical",
     }
+
+
+def test_a_target_that_nobody_renewed_is_valid_no_longer() -> None:
+    assert served_target(snapshot(), mono=160.0).valid_seconds == 0.0
+    assert served_target(snapshot(), mono=99.0).valid_seconds == 60.0  # a copy decided "after" now is not younger
 
 
 def test_an_adjustment_says_from_what_to_what_and_by_how_much() -> None:

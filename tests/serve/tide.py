@@ -23,12 +23,12 @@ from scaler.control.model import (
 )
 from scaler.policy.layers import Resolved
 from scaler.policy.model import Objectives, Policy, Push, ReplicaRange, Scrape
-from scaler.serve.demand_body import DemandReport
+from scaler.serve.applied import AppliedReports
 from scaler.serve.inbox import DemandInbox
-from scaler.serve.ownership import put
+from scaler.serve.ownership import Told, is_demand, put
 from scaler.serve.snapshot import Adjustment, Snapshot, SourceHealth
 from scaler.serve.timeline import Timeline
-from scaler.signals.model import Interval, Known, Latency, NotApplicable, Signals, Stale, Unknown
+from scaler.signals.model import Applied, Interval, Known, Latency, NotApplicable, Signals, Stale, Unknown
 
 START = datetime(2025, 3, 3, 9, 0, tzinfo=UTC)
 
@@ -56,6 +56,7 @@ SIGNALS = Signals(
     kv_use_ratio=Known(0.97, 98.0),
     gpu_busy_ratio=Unknown("no source gives this signal"),
     e2e_seconds=NotApplicable("no requests in the window"),
+    applied=(Applied("chat-0", 3.0, 32, 2048, "open", 24, 7), Applied("chat-1", 8.0, 64, 4096, "open", 0, None)),
 )
 
 
@@ -115,6 +116,7 @@ class FakeWorkload:
     name: str
     resolved: Resolved
     inbox: DemandInbox
+    applied: AppliedReports
     snapshot: Snapshot | None = None
     owner: str | None = None
     version: int = 0
@@ -138,7 +140,8 @@ class FakeWorkloads:
         self._changed = asyncio.Condition()
 
     def add(self, name: str, snap: Snapshot | None = None, policy: Policy = POLICY) -> FakeWorkload:
-        workload = FakeWorkload(name, Resolved(policy, ()), DemandInbox(policy.push, self.mono), snap)
+        inbox, applied = DemandInbox(policy.push, self.mono), AppliedReports(self.mono)
+        workload = FakeWorkload(name, Resolved(policy, ()), inbox, applied, snap)
         self._workloads[name] = workload
         return workload
 
@@ -161,9 +164,10 @@ class FakeWorkloads:
     def asked(self, workload: FakeWorkload) -> None:
         self.asked_for.append(workload.name)
 
-    async def tell(self, workload: FakeWorkload, report: DemandReport | None) -> None:
-        put(workload, report)
-        self.evaluated.append(workload.name)
+    async def tell(self, workload: FakeWorkload, told: Told) -> None:
+        put(workload, told)
+        if is_demand(told):
+            self.evaluated.append(workload.name)
 
     async def wait_change(self, workload: FakeWorkload, version: int, timeout: float) -> None:
         async with self._changed:

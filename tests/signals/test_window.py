@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from scaler.policy.model import Policy, Scrape
-from scaler.signals.model import CATALOG, Known, NotApplicable, Signals, Stale, Unknown
+from scaler.signals.model import CATALOG, Applied, Known, NotApplicable, Signals, Stale, Unknown
 from scaler.signals.observation import Demand, EngineSample, Observation, ReadFailure, ReplicaCounts
 from scaler.signals.window import History, fold
 from tests.signals.timeline import UNIX, Timeline, down, pod
@@ -47,6 +47,18 @@ def test_gauges_are_summed_over_pods_and_ratios_are_not() -> None:
     assert (signals.running, signals.waiting) == (Known(17.0, 0), Known(4.0, 0))
     assert (signals.kv_use_ratio, signals.kv_use_mean_ratio) == (Known(0.8, 0), Known(0.3, 0))
     assert signals.ready_replicas == Known(2.0, 0)
+
+
+def test_what_replicas_report_to_run_with_is_the_least_of_them_and_as_old_as_the_oldest() -> None:
+    told = (Applied("a", 3.0, 32, generation=7), Applied("b", 12.0, 64), Applied("c", 1.0, None))
+    seen = Observation(100.0, {"a": replace(pod(running=1), at=100.0)}, applied=told)
+    _, signals = fold(History(), seen, 100.0, Policy(), interval_seconds=5.0)
+    assert signals.applied_batch == Known(32.0, 88.0)
+    assert signals.applied == told
+
+    _, signals = fold(History(), replace(seen, applied=told[2:]), 100.0, Policy(), interval_seconds=5.0)
+    assert isinstance(signals.applied_batch, Unknown)  # nobody tells a size
+    assert signals.applied == told[2:]
 
 
 def test_what_limits_a_replica_is_that_of_the_smallest() -> None:

@@ -48,6 +48,14 @@ function fact(title, value, ...under) {
   return make("div", { class: "fact" }, make("dt", {}, title), make("dd", {}, value, ...under.filter(Boolean).map((text) => make("span", { class: "under" }, text))));
 }
 
+/** What the engines say they really run: of all replicas that report, or as one signal tells it. */
+function engineRuns(replicas, signal) {
+  const sizes = replicas.map((each) => each.batch_size).filter((size) => size !== null);
+  if (!sizes.length) return signal === null ? "" : `the engine runs ${number(signal)}`;
+  const [least, most] = [Math.min(...sizes), Math.max(...sizes)];
+  return `${counted(sizes.length, "replicas")} run${sizes.length === 1 ? "s" : ""} ${number(least)}${least === most ? "" : ` to ${number(most)}`}`;
+}
+
 function showFacts(detail) {
   if (!detail.decided_at) {
     renew(element("facts"), null, () => []);
@@ -61,13 +69,13 @@ function showFacts(detail) {
   const { desired, ready, needed, floor, ceiling } = detail.replicas;
   const limits = ceiling === null ? `at least ${floor} allowed` : `${floor} to ${ceiling} allowed`;
   const [running, waiting, arrivals] = [known("running"), known("waiting"), known("arrivals_per_second", " req/s")];
-  const applied = signal("applied_batch")?.value ?? null;
+  const applied = engineRuns(detail.applied, signal("applied_batch")?.value ?? null);
   const capacity = detail.capacity;
   const told = [detail.replicas, detail.batch_size, detail.token_budget, running, waiting, arrivals, applied, capacity, detail.utilisation, detail.objectives];
   renew(element("facts"), told, () => [
     fact("Replicas", `${number(desired)} wanted`, ready === null ? "ready unknown" : `${number(ready)} ready`, needed !== null && needed !== desired ? `the load needs ${number(needed)}` : "", limits),
     fact("Batch", detail.batch_size === null ? "engine’s own" : number(detail.batch_size),
-      applied === null ? "" : `the engine runs ${number(applied)}`, detail.token_budget === null ? "" : `${number(detail.token_budget)} tokens a step`),
+      applied, detail.token_budget === null ? "" : `${number(detail.token_budget)} tokens a step`),
     fact("Running", running, `waiting: ${waiting}`),
     fact("Arrivals", arrivals,
       detail.utilisation === null ? "" : `load is ${number(detail.utilisation * 100)} % of capacity`,

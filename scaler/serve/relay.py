@@ -1,29 +1,31 @@
-"""What gateways tell any scaler, on its way to the one that ticks the workload, and to that one's successor."""
+"""What gateways and engines tell any scaler, on its way to the one that ticks the workload, and to its successor."""
 
 from __future__ import annotations
 
-from scaler.serve.demand_body import DemandReport
+from scaler.consume.contract import REPORT_LASTS_SECONDS, AppliedReport
 from scaler.serve.inbox import FORGET_AFTER_SECONDS, MISSED_REPORTS
 from scaler.serve.membership import Membership
-from scaler.serve.redis_store import Demand, RedisStore
+from scaler.serve.ownership import Told
+from scaler.serve.redis_store import AppliedAt, Demand, RedisStore
 from scaler.serve.workloads import Workload
 
 
-class DemandRelay:
+class Relay:
     """Reports and wakes through ``store``, where they lie with Redis's time until they no longer say anything."""
 
     def __init__(self, store: RedisStore, membership: Membership) -> None:
         self._store = store
         self._membership = membership
 
-    async def tell(self, workload: Workload, report: DemandReport | None) -> bool:
-        """Keep a report, or a wake (None), and call the owner; False where too many gateways report already. Raises
-        RedisTrouble.
-        """
+    async def tell(self, workload: Workload, told: Told) -> bool:
+        """Keep what was pushed, and call the owner; False where too many report already. Raises RedisTrouble."""
+        session = self._membership.session
+        if isinstance(told, AppliedReport):
+            return await self._store.tell_applied(workload.name, told, REPORT_LASTS_SECONDS, session)
         push = workload.resolved.policy.push
         every = push.report_every_seconds
         kept = push.demand_ttl_seconds if every is None else max(FORGET_AFTER_SECONDS, MISSED_REPORTS * every)
-        return await self._store.tell_demand(workload.name, report, kept, self._membership.session)
+        return await self._store.tell_demand(workload.name, told, kept, session)
 
     def put(self, workload: Workload, demand: Demand) -> None:
         """Make the workload's inbox hold exactly ``demand``."""
@@ -32,3 +34,7 @@ class DemandRelay:
             ((report.source, report.pending, report.arrivals_per_second, mono_at(at)) for report, at in demand.reports),
             None if demand.wake_at_ms is None else mono_at(demand.wake_at_ms),
         )
+
+    def put_applied(self, workload: Workload, applied: AppliedAt) -> None:
+        """Add what replicas reported to other scalers."""
+        workload.applied.merge((report, self._membership.mono_at(at)) for report, at in applied)
