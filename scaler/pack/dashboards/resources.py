@@ -83,11 +83,13 @@ def _targets() -> tuple[Panel, ...]:
             "timeseries",
             "short",
             "The batch size that loadtide publishes (at most so many sequences in one replica at once), the one that "
-            "the engines report they run with, and the sequences that the busiest replica really runs. No target: the "
-            "engine keeps its own setting. Target and applied apart for 5 minutes: BatchNotApplied.",
+            "the engines report they run with (the least and the most of the replicas), and the sequences that the "
+            "busiest replica really runs. No target: the engine keeps its own setting. Target and applied apart for 5 "
+            "minutes: BatchNotApplied.",
             (
                 Query(each("target_batch_size"), "{{namespace}}/{{workload}} target"),
                 Query(signal("applied_batch"), "{{namespace}}/{{workload}} applied", optional=True),
+                Query(each("applied_batch_size"), "{{namespace}}/{{workload}} applied, most", optional=True),
                 Query(signal_or_zero("busiest_running"), "{{namespace}}/{{workload}} busiest replica"),
             ),
             nothing="The engines keep their own",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from scaler.pack.model import Alert, Group, Recording
 from scaler.pack.series import (
+    APPLIED_BATCH,
     CEILING,
     DEMAND,
     DESIRED,
@@ -73,6 +74,8 @@ def _demand() -> tuple[Alert, ...]:
 
 
 def _outcome() -> tuple[Alert, ...]:
+    # Each replica that reports; and the signal, which is all there is where a query of the operator's gives it.
+    astray = f"{APPLIED_BATCH} != on ({WORKLOAD}) group_left () {TARGET_BATCH}"
     applied = f'max by ({WORKLOAD}) ({SIGNAL}{{signal="applied_batch"}})'
     return (
         Alert(
@@ -102,7 +105,7 @@ def _outcome() -> tuple[Alert, ...]:
         ),
         Alert(
             "BatchNotApplied",
-            f"{TARGET_BATCH} != on ({WORKLOAD}) {applied}",
+            f"{TARGET_BATCH} and on ({WORKLOAD}) ({astray})\nor\n{TARGET_BATCH} != on ({WORKLOAD}) {applied}",
             severity="warning",
             hold="5m",
             dashboard="decisions",

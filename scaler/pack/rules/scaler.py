@@ -5,6 +5,7 @@ from __future__ import annotations
 from scaler.pack.model import Alert, Group, Options, Recording
 from scaler.pack.promql import GAUGE_WINDOW, by, call, last, own, replaced
 from scaler.pack.series import (
+    APPLIED_BATCH,
     CEILING,
     DEMAND,
     DESIRED,
@@ -16,6 +17,7 @@ from scaler.pack.series import (
     OBJECTIVE_SECONDS,
     OWN_P95,
     OWN_READY,
+    REPLICA,
     SCALER_HEALTHY,
     SCALER_KNOWN,
     SIGNAL,
@@ -83,6 +85,7 @@ def _told() -> tuple[Recording, ...]:
     signal = last(f'loadtide_signal{{signal=~"{"|".join(_USED_SIGNALS)}"}}')
     return (
         *(Recording(record, by("max", WORKLOAD, own(last(metric)))) for record, metric in gauges.items()),
+        Recording(APPLIED_BATCH, by("max", REPLICA, own(last("loadtide_applied_batch_size")))),
         Recording(
             ENGINE_INFO,
             by("max", f"{WORKLOAD}, engine, preallocates_gpu_memory", own(last("loadtide_engine_info"))),

@@ -196,6 +196,13 @@ def _batch() -> list[Case]:
         )
         return Case("BatchNotApplied", name, found, expected)
 
+    def each(**applied: str) -> dict[str, str]:
+        return {
+            key: value
+            for replica, values in applied.items()
+            for key, value in own("applied_batch_size", values, replica=replica).items()
+        }
+
     page = {**CHAT, "severity": "warning"}
     return [
         case("larger than decided", steady(32, 30), steady(64, 30), *fires(5, page)),
@@ -204,6 +211,38 @@ def _batch() -> list[Case]:
         case("nothing decided: the engine keeps its own", "", steady(64, 30), *silent(5, 20)),
         case("the engine does not report it", steady(32, 30), "", *silent(5, 20)),
         case("scaled to zero", steady(32, 30), then((32, 5), ("stale", 1)), *silent(5, 20)),
+        Case(
+            "BatchNotApplied",
+            "one replica of three keeps its own, and the least of them is as decided",
+            own("target_batch_size", steady(32, 30))
+            | own("signal", steady(32, 30), signal="applied_batch")
+            | each(m0=steady(32, 30), m1=steady(64, 30), m2=steady(32, 30)),
+            fires(5, page),
+        ),
+        Case(
+            "BatchNotApplied",
+            "every replica as decided",
+            own("target_batch_size", steady(32, 30)) | each(m0=steady(32, 30), m1=steady(32, 30)),
+            silent(5, 20),
+        ),
+        Case(
+            "BatchNotApplied",
+            "nothing decided, and replicas differ",
+            each(m0=steady(32, 30), m1=steady(64, 30)),
+            silent(5, 20),
+        ),
+        Case(
+            "BatchNotApplied",
+            "the one that did not follow is gone before five minutes",
+            own("target_batch_size", steady(32, 30)) | each(m0=steady(32, 30), m1=then((64, 3), ("stale", 1))),
+            silent(5, 20),
+        ),
+        Case(
+            "BatchNotApplied",
+            "replicas that do not follow take turns",
+            own("target_batch_size", steady(32, 30)) | each(m0=then((64, 4), (32, 20)), m1=then((32, 4), (64, 20))),
+            fires(5, page),
+        ),
         case("taken on after a while", then((64, 5), (32, 30)), then((64, 8), (32, 30)), *silent(5, 8, 12, 20)),
         case(
             "one failed scrape changes nothing",
