@@ -18,7 +18,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -164,11 +164,14 @@ def serve(
     port: int | None = None,
     core: int | None = None,
     kv_cache_bytes: int = 268_435_456,
+    variables: Mapping[str, str] | None = None,
+    arguments: tuple[str, ...] = (),
 ) -> Iterator[Server]:
     """Run one replica until the block ends. ``log`` receives its output; ``port`` None takes a free one.
 
     ``core`` is the one CPU core the engine computes on; None takes the last one this process may use, so that on two
-    cores the test has the other. Two replicas at once want different cores. Raises ``StartFailed``.
+    cores the test has the other. Two replicas at once want different cores. ``variables`` go into its environment,
+    ``arguments`` to its command line. Raises ``StartFailed``.
     """
     port = free_port() if port is None else port
     cores = sorted(os.sched_getaffinity(0))
@@ -178,6 +181,7 @@ def serve(
         "VLLM_NO_USAGE_STATS": "1",
         "DO_NOT_TRACK": "1",
         "VLLM_CPU_OMP_THREADS_BIND": str(cores[-1] if core is None else core),
+        **(variables or {}),
     }
     command = [
         *(str(installation.venv / "bin" / "vllm"), "serve", str(installation.model)),
@@ -186,6 +190,7 @@ def serve(
         *("--max-num-seqs", str(max_num_seqs), "--max-num-batched-tokens", "2048"),
         *("--kv-cache-memory-bytes", str(kv_cache_bytes)),
         *("--enforce-eager", "--no-enable-prefix-caching", "--disable-uvicorn-access-log"),
+        *arguments,
     ]
     with log.open("wb") as output:
         # Its own session, hence its own process group: vLLM starts child processes that must end with it.
