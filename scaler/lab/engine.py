@@ -17,55 +17,12 @@ import heapq
 from collections import deque
 from dataclasses import dataclass, field
 from math import inf
-from typing import NamedTuple
 
 from scaler.lab.hardware import Hardware
+from scaler.lab.sequence import Sequence, Step, refuse_impossible
 
 #: Steps taken at once differ in length by at most this share, and are at most so many.
 COAST_SPREAD, LONGEST_COAST = 0.05, 1000
-
-
-@dataclass(slots=True, eq=False)
-class Sequence:
-    """One request and what became of it. Times are model seconds, None until they happen.
-
-    ``admitted_at`` is the first admission, as vLLM's queue time counts; a preempted sequence keeps it.
-    """
-
-    prompt_tokens: int
-    output_tokens: int
-    arrived_at: float
-    admitted_at: float | None = None
-    first_token_at: float | None = None
-    last_token_at: float | None = None
-    finished_at: float | None = None
-    preemptions: int = 0
-    # Progress, kept by the engine. While it decodes, the tokens generated are counted from `decoding_since`.
-    generated: int = 0
-    prefill_left: int = 0
-    decoding_since: int | None = None
-
-
-class Step(NamedTuple):
-    """What one completed step did (a tuple: millions of them are made). ``intervals`` are (seconds since the sequence's
-    previous token, how many such).
-
-    ``steps`` > 1: so many equal steps in a row in which nothing but decoding happened; ``seconds`` is their mean.
-    """
-
-    ended_at: float
-    seconds: float
-    prefill_tokens: int
-    intervals: tuple[tuple[float, int], ...]
-    started: tuple[Sequence, ...]
-    finished: tuple[Sequence, ...]
-    preempted: int
-    steps: int = 1
-
-    @property
-    def generated_tokens(self) -> int:
-        """Tokens this step brought: first ones and following ones."""
-        return len(self.started) + sum(count for _, count in self.intervals)
 
 
 @dataclass(slots=True)
@@ -140,19 +97,10 @@ class Engine:
         return sequence.generated + (0 if since is None else self.steps - since)
 
     def submit(self, prompt_tokens: int, output_tokens: int, arrived_at: float) -> Sequence:
-        """Queue one request. Advance the engine to ``arrived_at`` first.
-
-        Raises ``ValueError`` for a request that has no tokens, can never fit into the KV cache, or arrives in the past.
+        """Queue one request. Advance the engine to ``arrived_at`` first. Raises ``ValueError`` as
+        :func:`~scaler.lab.sequence.refuse_impossible` says.
         """
-        if prompt_tokens < 1 or output_tokens < 1:
-            raise ValueError(f"a request needs tokens; got prompt {prompt_tokens}, output {output_tokens}")
-        if prompt_tokens + output_tokens > self.hardware.kv_tokens:
-            raise ValueError(
-                f"prompt ({prompt_tokens}) and output ({output_tokens}) exceed the KV cache "
-                f"({self.hardware.kv_tokens} tokens)"
-            )
-        if arrived_at < self.now:
-            raise ValueError(f"arrived_at ({arrived_at:g}) lies before the engine's time ({self.now:g})")
+        refuse_impossible(self.hardware, prompt_tokens, output_tokens, arrived_at, self.now)
         if self._plan is None:
             if arrived_at > self.now and self.running:
                 self._plan = self._planned()  # the step under way began before this request came

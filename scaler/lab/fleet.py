@@ -10,9 +10,11 @@ from collections import deque
 from dataclasses import dataclass, field
 from random import Random
 
-from scaler.lab.engine import Engine, Sequence
+from scaler.lab.engine import Engine
 from scaler.lab.hardware import Hardware
 from scaler.lab.meters import Meters
+from scaler.lab.sequence import Sequence
+from scaler.lab.static_batching import AnyEngine, StaticEngine
 from scaler.signals.observation import EngineSample
 
 
@@ -32,7 +34,7 @@ class Replica:
     name: str
     asked_at: float
     ready_at: float
-    engine: Engine
+    engine: AnyEngine
     meters: Meters
     leaves_at: float | None = None
 
@@ -54,6 +56,7 @@ class Fleet:
     """All replicas of a workload, and the requests that wait for the first of them.
 
     ``batch`` is the batch size a new replica is started with, and the one running replicas were told last.
+    ``fill_seconds``: how long a batch waits to fill, of engines that batch statically; None: they batch continuously.
     """
 
     hardware: Hardware
@@ -61,6 +64,7 @@ class Fleet:
     cold_start_seconds: float
     max_model_len: int
     chance: Random
+    fill_seconds: float | None = None
     now: float = 0.0
     ready: list[Replica] = field(default_factory=list)
     loading: deque[Replica] = field(default_factory=deque)
@@ -143,7 +147,11 @@ class Fleet:
 
     def _new(self, asked_at: float, ready_at: float) -> Replica:
         self._started += 1
-        engine = Engine(self.hardware, self.batch, coast=True, now=ready_at)
+        engine: AnyEngine
+        if self.fill_seconds is None:
+            engine = Engine(self.hardware, self.batch, coast=True, now=ready_at)
+        else:
+            engine = StaticEngine(self.hardware, self.batch, self.fill_seconds, now=ready_at)
         meters = Meters(engine, max_model_len=self.max_model_len)
         return Replica(f"replica-{self._started}", asked_at, ready_at, engine, meters)
 

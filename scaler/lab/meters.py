@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from math import inf
 
-from scaler.lab.engine import Engine, Sequence, Step
+from scaler.lab.sequence import Sequence, Step
+from scaler.lab.static_batching import AnyEngine
 from scaler.signals.observation import Buckets, EngineSample
 
 _TTFT = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0,
@@ -91,7 +92,7 @@ _AT_THE_END = (
 class Meters:
     """Books an engine's steps. ``max_model_len`` is the longest request, tokens."""
 
-    def __init__(self, engine: Engine, *, max_model_len: int) -> None:
+    def __init__(self, engine: AnyEngine, *, max_model_len: int) -> None:
         self.engine = engine
         tokens = one_two_five(max_model_len)
         self.preemptions = self.prompt_tokens = self.generation_tokens = 0

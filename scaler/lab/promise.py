@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from scaler.lab.engine import Sequence
 from scaler.lab.fleet import Request
+from scaler.lab.sequence import Sequence
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,11 @@ from itertools import groupby
 
 from scaler.lab.chart import Band, Panel, Series, draw
 from scaler.lab.contest import Played
-from scaler.lab.engine import Sequence as Served
 from scaler.lab.fleet import Request
 from scaler.lab.ours import Ours
 from scaler.lab.report_page import PAGE
 from scaler.lab.scenarios import Scenario
+from scaler.lab.sequence import Sequence as Served
 from scaler.lab.truth import Truth
 
 #: The percentile lines have one point per so many equal parts of the time.

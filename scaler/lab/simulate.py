@@ -61,6 +61,7 @@ class World:
     """What a simulation runs in. Lengths of the trace must fit the hardware's KV cache.
 
     ``lost_share`` is the probability that one replica's scrape is lost; ``initial_replicas`` stand ready at the start.
+    ``fill_seconds``: of engines that batch statically, how long a batch waits to fill; None: they batch continuously.
     """
 
     hardware: Hardware
@@ -70,6 +71,7 @@ class World:
     tick_seconds: float = 5.0
     lost_share: float = 0.0
     max_model_len: int = 131_072
+    fill_seconds: float | None = None
     window: Policy = field(default_factory=Policy)
 
 
@@ -115,7 +117,14 @@ def simulate(
     ``blind``: the policy looks at no signal, so none is measured for it; only time is saved.
     """
     chance = Random(seed)
-    fleet = Fleet(world.hardware, world.batch, world.cold_start_seconds, world.max_model_len, Random(chance.random()))
+    fleet = Fleet(
+        world.hardware,
+        world.batch,
+        world.cold_start_seconds,
+        world.max_model_len,
+        Random(chance.random()),
+        world.fill_seconds,
+    )
     fleet.start(world.initial_replicas)
     history, timeline, position = History(), [], 0
     wish = Wish(float(world.initial_replicas), active=world.initial_replicas > 0)

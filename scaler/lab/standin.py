@@ -20,8 +20,9 @@ from typing import Annotated
 import typer
 from aiohttp import web
 
-from scaler.lab.engine import Engine, Sequence
+from scaler.lab.engine import Engine
 from scaler.lab.hardware import HARDWARE
+from scaler.lab.sequence import Sequence
 from scaler.lab.vllm_page import VllmPage
 from scaler.lab.wave import Arrival, arrivals
 

@@ -12,8 +12,9 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 
-from scaler.lab.engine import Engine, Step
+from scaler.lab.engine import Engine
 from scaler.lab.meters import Meters
+from scaler.lab.sequence import Step
 
 
 class VllmPage:

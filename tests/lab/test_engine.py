@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from scaler.lab.engine import Engine, Sequence, Step
+from scaler.lab.engine import Engine
 from scaler.lab.hardware import HARDWARE, Hardware, StepCost
 from scaler.lab.meters import one_two_five
+from scaler.lab.sequence import Sequence, Step
 from scaler.lab.vllm_page import VllmPage
 from scaler.lab.wave import DEFAULT_WAVE, Phase, arrivals, phase_at
 

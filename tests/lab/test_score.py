@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaler.lab.engine import Sequence
 from scaler.lab.fleet import Fleet, Request
 from scaler.lab.hardware import HARDWARE
 from scaler.lab.promise import Promise, kept
@@ -26,6 +25,7 @@ from scaler.lab.score import (
     suite_points,
 )
 from scaler.lab.scorecard import as_json, as_markdown, rows_from_json, verdict
+from scaler.lab.sequence import Sequence
 from scaler.lab.simulate import Run
 
 PROMISE = Promise(ttft_seconds=1.0, tpot_seconds=0.05, patience_seconds=10.0)
