@@ -41,7 +41,7 @@ def _list_scenarios() -> None:
     from scaler.lab.policies import POLICIES
     from scaler.lab.scenarios import SCENARIOS
 
-    scenarios = Table("scenario", "what", "on", "cold start", "half", "needs --data")
+    scenarios = Table("scenario", "what", "on", "cold start", "scored", "needs --data")
     for each in SCENARIOS.values():
         cold_start = f"{each.cold_start_seconds:g} s"
         scenarios.add_row(each.name, each.summary, each.hardware_name, cold_start, each.half, each.file or "")
@@ -91,6 +91,12 @@ def simulate(
     seed: Annotated[int, typer.Option(help="The same seed gives the same requests and the same result.")] = 1,
     knob: Annotated[float, typer.Option(min=0.1, max=4.0, help="Every policy's load target, times this.")] = 1.0,
     lost_share: Annotated[float, typer.Option(min=0.0, max=1.0, help="How many of the scrapes are lost.")] = 0.0,
+    fill_seconds: Annotated[
+        float | None,
+        typer.Option(
+            min=0.0, help="Engines batch statically: a batch waits so long to fill. Without it: continuously."
+        ),
+    ] = None,
     data: Data = None,
     report: Annotated[Path | None, typer.Option(help="Write a page with timelines here (HTML, one file).")] = None,
     list_all: Annotated[bool, typer.Option("--list", help="Show the scenarios and policies, and end.")] = False,
@@ -102,11 +108,12 @@ def simulate(
     Engines, their metrics, scrapes, KEDA and the HPA are modelled; what decides is the code of [bold]serve[/bold].
     Next: open the report in a browser; [bold]loadtide score[/bold] plays everything.
     """
-    from scaler.lab.contest import play, truth_of
+    from dataclasses import replace
+
+    from scaler.lab.contest import measured_truth, play
     from scaler.lab.policies import POLICIES
     from scaler.lab.report import page
     from scaler.lab.scenarios import SCENARIOS
-    from scaler.lab.traces import TraceError
 
     if list_all or not scenario:
         _list_scenarios()
@@ -114,19 +121,19 @@ def simulate(
     chosen = list(dict.fromkeys([policy, *(vs or [])]))
     _known([scenario], list(SCENARIOS), "scenario")
     _known(chosen, list(POLICIES), "policy")
-    what = SCENARIOS[scenario]
+    what = replace(SCENARIOS[scenario], fill_seconds=fill_seconds)
     if what.file and data is None:
         raise _failed(f"{scenario} needs the trace {what.file}; give its folder with --data")
     try:
         with _progress() as progress:
             bar = progress.add_task(f"{scenario}: what one replica serves", total=len(chosen))
-            truth, requests = truth_of(scenario, data), what.requests(data, seed)
+            truth, requests = measured_truth(what, data), what.requests(data, seed)
             played = []
             for name in chosen:
                 progress.update(bar, description=f"{scenario}: {name}")
                 played.append(play(what, name, requests, truth, knob, seed, lost_share))
                 progress.advance(bar)
-    except (OSError, TraceError) as error:
+    except (OSError, ValueError) as error:
         raise _failed(f"cannot play {scenario}: {error}") from error
     Console().print(results_table(played))
     if report is not None:
@@ -159,10 +166,11 @@ def score(
     from scaler.lab.scorecard import as_json, as_markdown
     from scaler.lab.traces import TraceError
 
-    policies = policy or list(POLICIES)
+    policies = policy or [name for name, entry in POLICIES.items() if entry.scored]
     _known(policies, list(POLICIES), "policy")
     _known(scenario or [], list(SCENARIOS), "scenario")
-    wanted = [each for each in SCENARIOS.values() if each.name in (scenario or SCENARIOS)]
+    scored = [each.name for each in SCENARIOS.values() if each.half != "shown"]
+    wanted = [SCENARIOS[name] for name in scenario or scored]
     names = [each.name for each in wanted if half in (None, each.half) and (data is not None or each.file is None)]
     left_out = [each.name for each in wanted if each.file is not None and data is None]
     if not names:

@@ -44,6 +44,7 @@ def play(scenario: Scenario, policy_name: str, requests: Sequence[Request], trut
         initial_replicas=initial_replicas(scenario, requests, truth),
         tick_seconds=scenario.tick_seconds,
         lost_share=lost_share,
+        fill_seconds=scenario.fill_seconds,
     )
     run = simulate(requests, policy, enactor, world, seconds=scenario.seconds, seed=seed, blind=entry.foresight)
     return Played(case, policy, run, outcome(run, scenario.promise, scenario.seconds))
@@ -57,10 +58,16 @@ def initial_replicas(scenario: Scenario, requests: Sequence[Request], truth: Tru
 
 @cache
 def truth_of(name: str, folder: Path | None) -> Truth:
-    """The capacity knowledge of a scenario: the same for every policy, knob and seed."""
-    scenario = SCENARIOS[name]
+    """The capacity knowledge of a scenario by name: the same for every policy, knob and seed."""
+    return measured_truth(SCENARIOS[name], folder)
+
+
+def measured_truth(scenario: Scenario, folder: Path | None) -> Truth:
+    """What one replica serves of the scenario, measured. Raises ``ValueError`` where it can keep no promise of it."""
     lengths = lengths_of(scenario.requests(folder, seed=0))
-    return measure_truth(scenario.hardware, lengths, scenario.promise, scenario.batch)
+    return measure_truth(
+        scenario.hardware, lengths, scenario.promise, scenario.batch, fill_seconds=scenario.fill_seconds
+    )
 
 
 def score_cells(

@@ -120,10 +120,11 @@ class Fleet:
     def move(self, to: float) -> None:
         """Let time pass: replicas become ready and take what the gateway holds. Engines are run when they are used."""
         while self.loading and self.loading[0].ready_at <= to:
-            replica = self.loading.popleft()
-            self.ready.append(replica)
+            ready_at = self.loading[0].ready_at
+            while self.loading and self.loading[0].ready_at == ready_at:
+                self.ready.append(self.loading.popleft())
             while self.gateway:
-                self._route(self.gateway.popleft(), max(replica.ready_at, self.now))
+                self._route(self.gateway.popleft(), max(ready_at, self.now))
         self.now = max(self.now, to)
 
     def settle(self) -> None:

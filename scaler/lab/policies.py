@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import get_args
 
 from scaler.lab.baselines.clairvoyant import Clairvoyant
+from scaler.lab.baselines.doubling import Doubling
 from scaler.lab.baselines.in_flight import InFlight, Static, Waiting
 from scaler.lab.baselines.knative import Knative
 from scaler.lab.baselines.llmd import LlmD
@@ -36,6 +37,8 @@ from scaler.policy.model import Batch, Capacity, Objectives, Policy, Push, Repli
 
 #: Waiting requests per replica that KEDA's scaler aims at (the queue target of LAWS section 1.6).
 WAITING_TARGET = 10.0
+#: A policy cannot say that a replica needs no time at all to load.
+LEAST_COLD_START_SECONDS = 1.0
 #: The busiest so many seconds of the trace are what a static fleet is sized for.
 PEAK_SECONDS = 60.0
 
@@ -55,7 +58,7 @@ class Case:
 @dataclass(frozen=True, slots=True)
 class Entry:
     """A policy of the lab. ``foresight``: it reads no signal but knows what the trace will bring, or its peak; the bar
-    is not set by it. ``bound``: it is no rival at all.
+    is not set by it. ``bound``: it is no rival at all. ``scored`` is False for what is there to be shown only.
     """
 
     summary: str
@@ -63,6 +66,7 @@ class Entry:
     ours: bool = False
     foresight: bool = False
     bound: bool = False
+    scored: bool = True
 
 
 def our_policy(case: Case, strategy: Strategy) -> Policy:
@@ -76,7 +80,11 @@ def our_policy(case: Case, strategy: Strategy) -> Policy:
             tpot_seconds=promise.tpot_seconds,
             tpot_critical_seconds=2 * promise.tpot_seconds,
         ),
-        replicas=ReplicaRange(min=scenario.floor, max=scenario.ceiling, cold_start_seconds=scenario.cold_start_seconds),
+        replicas=ReplicaRange(
+            min=scenario.floor,
+            max=scenario.ceiling,
+            cold_start_seconds=max(scenario.cold_start_seconds, LEAST_COLD_START_SECONDS),
+        ),
         capacity=Capacity(
             requests_per_second=case.truth.requests_per_second * case.knob,
             sequences=case.truth.sequences * case.knob,
@@ -129,6 +137,10 @@ def _ray_serve(case: Case) -> tuple[LabPolicy, Enactor]:
     return RayServe(case.truth.sequences * case.knob), _direct(case)
 
 
+def _doubling(case: Case) -> tuple[LabPolicy, Enactor]:
+    return Doubling(case.truth.sequences * case.knob), _direct(case)
+
+
 def _static(case: Case) -> tuple[LabPolicy, Enactor]:
     needed = peak_rate(case.requests) / (case.truth.requests_per_second * case.knob)
     return Static(max(1, math.ceil(needed))), _direct(case)
@@ -163,6 +175,9 @@ POLICIES: dict[str, Entry] = {
     "knative-kpa": Entry("Knative's KPA: 60 s and 6 s windows, panic at 2 ×, 70 %", _knative),
     "llm-d-slo": Entry("llm-d's SLO-aware law: P90 TTFT and TPOT against 0.55 and 0.40", _llmd),
     "ray-serve": Entry("Ray Serve: ongoing requests, 30 s up, 600 s down", _ray_serve),
+    "doubling": Entry(
+        "the practice without a jump table: twice the replicas, a step a minute", _doubling, scored=False
+    ),
     "static": Entry("as many as the trace's busiest minute needs", _static, foresight=True),
     "clairvoyant": Entry("the bound: knows every arrival", _clairvoyant, foresight=True, bound=True),
 }

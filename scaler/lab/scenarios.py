@@ -1,15 +1,18 @@
 """The scenarios of the scorecard, as data: what arrives, on what hardware, how long a cold start is, what is promised.
 
 Half of them are there to tune the laws on (``tune``), the other half to report (``report``); each kind of load is in
-both, on other hardware or with another cold start. Rates are thinned so that a cell has some ten thousand requests:
-slow hardware and long answers then need several replicas at a few requests per second. Traces of others are read from a
-folder given by path; README of that folder says where they come from. Files with rates only get drawn lengths.
+both, on other hardware or with another cold start. Those that are ``shown`` count in no score. Rates are thinned so
+that a cell has some ten thousand requests: slow hardware and long answers then need several replicas at a few requests
+per second. Traces of others are read from a folder given by path; README of that folder says where they come from.
+Files with rates only get drawn lengths.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from random import Random
 from typing import Literal
@@ -17,7 +20,18 @@ from typing import Literal
 from scaler.lab.fleet import Request
 from scaler.lab.hardware import HARDWARE, Hardware
 from scaler.lab.promise import Promise
-from scaler.lab.traces import Rate, day, piecewise, poisson, read_client_rate, read_rate, read_trace, sawtooth, thinned
+from scaler.lab.traces import (
+    Draws,
+    Rate,
+    day,
+    piecewise,
+    poisson,
+    read_client_rate,
+    read_rate,
+    read_trace,
+    sawtooth,
+    thinned,
+)
 from scaler.lab.wave import Lengths
 
 #: Conversations (Azure 2023), long answers to long prompts, and lengths with heavy tails; long contexts (Mooncake's).
@@ -28,13 +42,13 @@ CONTEXT = Lengths(18_000, 0.6, 60_000, 400, 0.7, 1500)
 
 #: Folder with the traces (None where the scenario needs none) and seed to requests.
 Build = Callable[[Path, int], list[Request]]
-Half = Literal["tune", "report"]
+Half = Literal["tune", "report", "shown"]
 
 SMALL, LARGE, NEW_LARGE, MIDDLE = (
     "llama-3.1-8b-h100",
     "llama-2-70b-8xa100",
     "llama-3.1-70b-fp8-4xh100",
-    "qwen3-32b-4xh100",
+    "qwen3-32b-2xh100",
 )
 HOUR, DAY = 3600.0, 86_400.0
 
@@ -51,7 +65,8 @@ class Scenario:
     """One scenario. ``file``: what it needs of the folder of traces. ``floor`` and ``ceiling`` bound the replicas.
 
     ``tick_seconds``: how often signals are read and everybody decides; long scenarios do it every 15 s, as a
-    Prometheus would. ``diurnal``: a day's shape, where the bar against the clairvoyant bound applies.
+    Prometheus would. ``diurnal``: a day's shape, where the bar against the clairvoyant bound applies. ``fill_seconds``:
+    engines batch statically and a batch waits so long to fill; None: they batch continuously.
     """
 
     name: str
@@ -68,6 +83,7 @@ class Scenario:
     tick_seconds: float = 5.0
     file: str | None = None
     diurnal: bool = False
+    fill_seconds: float | None = None
 
     @property
     def hardware(self) -> Hardware:
@@ -87,7 +103,7 @@ class Scenario:
         ]
 
 
-def drawn(rate: Rate, lengths: Lengths, seconds: float, *, cv: float = 1.0) -> Build:
+def drawn(rate: Rate, lengths: Draws, seconds: float, *, cv: float = 1.0) -> Build:
     """Requests drawn at a rate (Poisson; bursty with ``cv`` above 1)."""
     return lambda folder, seed: poisson(rate, lengths, seed=seed, seconds=seconds, cv=cv)  # noqa: ARG005
 
@@ -97,7 +113,7 @@ def recorded(file: str, most: int) -> Build:
     return lambda folder, seed: thinned(read_trace(folder / file), most, seed)
 
 
-def shaped(file: str, start: float, seconds: float, peak: float, lengths: Lengths, client: str | None = None) -> Build:
+def shaped(file: str, start: float, seconds: float, peak: float, lengths: Draws, client: str | None = None) -> Build:
     """Part of a rate file from ``start``, scaled to reach ``peak`` requests per second (``client``: one client's)."""
 
     def build(folder: Path, seed: int) -> list[Request]:
@@ -113,8 +129,19 @@ def step(high: float, after: float) -> Rate:
     return lambda at: high if at >= after else 0.0
 
 
+def stages(steps: Sequence[tuple[float, float]]) -> Rate:
+    """One rate after the other: (seconds, requests per second); after the last one, that one."""
+    ends = list(accumulate(seconds for seconds, _ in steps))
+    return lambda at: steps[min(bisect_right(ends, at), len(steps) - 1)][1]
+
+
 AZURE_2024, CLIENTS = "azure2024_code_week_10min.csv", "servegen_m-mid_clients_10min.csv.gz"
-_RAMP = piecewise([(0, 2), (400, 2), (1000, 10), (1500, 10), (1900, 1), (2400, 1)])
+#: llm-d's own benchmark of its SLO-aware law (guides/workload-autoscaling/slo-aware/benchmark-templates): steps at a
+#: constant rate, about 4000 tokens in and 1000 out, 3 s and 100 ms, 100 s from asked to ready. It is over when the last
+#: answer is.
+_STAGES = stages([(330, 2), (360, 4), (360, 6), (360, 8), (360, 10), (360, 4), (300, 1), (300, 0)])
+_STEADY_CV = 0.05
+_RAMP_LENGTHS = Lengths(4000, 0.075, 4500, 1000, 0.08, 1100)
 #: Nothing until 0:30 of the scenario's clock, office hours until 2:45, and nothing again.
 _OFFICE = piecewise([(0, 0), (1799, 0), (1800, 0.5), (5400, 3.0), (9900, 1.5), (9901, 0), (14_400, 0)])
 
@@ -123,7 +150,7 @@ def _all() -> Sequence[Scenario]:
     s = Scenario
     return (
         s("flat-70b", "3.5/s, even", "tune", LARGE, 120, 1500, drawn(lambda _: 3.5, CHAT, 1500), SLOW),
-        s("step-8b", "0 to 200/s at once", "tune", SMALL, 60, 210, drawn(step(200, 30), CHAT, 210), STEEP, ceiling=32),
+        s("step-8b", "0 to 200/s at once", "tune", SMALL, 60, 240, drawn(step(200, 60), CHAT, 240), STEEP, ceiling=32),
         s("bursts-70b", "3/s, CV 4", "tune", LARGE, 30, 1500, drawn(lambda _: 3.0, CHAT, 1500, cv=4), SLOW),
         s("trickle-8b", "0.1/s", "tune", SMALL, 120, 3600, drawn(lambda _: 0.1, CHAT, 3600)),
         s("sawtooth-8b", "1 to 9/s in 15 min, long answers", "tune", SMALL, 120, 1800,
@@ -153,8 +180,8 @@ def _all() -> Sequence[Scenario]:
         s("sawtooth-70b", "1 to 6/s in 15 min", "report", LARGE, 30, 1800,
           drawn(sawtooth(1, 6, 900), CHAT, 1800), SLOW),
         s("heavy-8b", "25/s, heavy-tailed lengths", "report", SMALL, 30, 600, drawn(lambda _: 25.0, HEAVY, 600)),
-        s("ramp-llm-d", "2 to 10 to 1/s, 3 to 8 replicas (llm-d's own)", "report", MIDDLE, 100, 2400,
-          drawn(_RAMP, Lengths(4000, 0.0, 4000, 1000, 0.0, 1000), 2400), PATIENT, floor=3, ceiling=8),
+        s("ramp-llm-d", "2 to 10 to 1/s in steps, 3 to 8 replicas (llm-d's own)", "report", MIDDLE, 100, 2730,
+          drawn(_STAGES, _RAMP_LENGTHS, 2730, cv=_STEADY_CV), PATIENT, floor=3, ceiling=8),
         s("day-8b", "the rise and the beginning fall of a smooth day, long contexts", "report", SMALL, 120, 4 * HOUR,
           drawn(day(0.05, 1.3, peak_hour=3.0), CONTEXT, 4 * HOUR), PATIENT, tick_seconds=15, diurnal=True),
         s("azure-conv-2023", "half of a recorded hour of conversations", "report", LARGE, 120, 1750,
@@ -168,6 +195,8 @@ def _all() -> Sequence[Scenario]:
         s("servegen-tenant-52", "one client, silent until 9 h, then even", "report", LARGE, 300, 4 * HOUR,
           shaped(CLIENTS, DAY + 7.4 * HOUR, 4 * HOUR, 0.5, LONG, "52"), PATIENT, floor=0, tick_seconds=15, file=CLIENTS,
           diurnal=True),
+        *(s(f"jump-{cold_start}", "0 to 200/s at once", "shown", SMALL, cold_start, 560,
+            drawn(step(200, 60), CHAT, 560), STEEP, ceiling=32) for cold_start in (0, 60, 240)),
     )  # fmt: skip
 
 

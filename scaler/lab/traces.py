@@ -15,11 +15,11 @@ import itertools
 import json
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
-from typing import TextIO
+from typing import Protocol, TextIO
 
 from scaler.lab.fleet import Request
 from scaler.lab.wave import Lengths
@@ -32,7 +32,39 @@ class TraceError(ValueError):
 Rate = Callable[[float], float]
 
 
-def read_trace(path: Path, lengths: Lengths | None = None, seed: int = 0) -> list[Request]:
+class Draws(Protocol):
+    """Where a request's lengths come from: a distribution (:class:`~scaler.lab.wave.Lengths`) or a sample."""
+
+    def draw(self, source: Random) -> tuple[int, int]:
+        """(prompt tokens, output tokens) of one request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """Lengths drawn by lot from those of real requests: (prompt tokens, output tokens)."""
+
+    lengths: tuple[tuple[int, int], ...]
+
+    def draw(self, source: Random) -> tuple[int, int]:
+        """One of them, each as likely as the other."""
+        return self.lengths[int(source.random() * len(self.lengths))]
+
+
+def read_lengths(path: Path) -> Sampled:
+    """A CSV with ``prompt_tokens,output_tokens``. Raises :class:`TraceError`, OSError."""
+    pairs = []
+    with _open(path) as lines:
+        for number, row in enumerate(csv.DictReader(lines), 2):
+            try:
+                pairs.append((int(row["prompt_tokens"]), int(row["output_tokens"])))
+            except (KeyError, ValueError, TypeError) as error:
+                raise TraceError(f"{path}:{number}: {row}: needs prompt_tokens and output_tokens: {error}") from error
+    if not pairs:
+        raise TraceError(f"{path}: no lengths in it")
+    return Sampled(tuple(pairs))
+
+
+def read_trace(path: Path, lengths: Draws | None = None, seed: int = 0) -> list[Request]:
     """The requests of a trace file, in order of time, from time 0. The format is told by its first line.
 
     A rate file has no requests in it: they are drawn by ``seed`` with ``lengths``. Raises :class:`TraceError`, OSError.
@@ -161,7 +193,7 @@ def piecewise(points: Sequence[tuple[float, float]]) -> Rate:
 
 
 def poisson(
-    rate: Rate, lengths: Lengths, *, seed: int, seconds: float, cv: float = 1.0, step_seconds: float = 1.0
+    rate: Rate, lengths: Draws, *, seed: int, seconds: float, cv: float = 1.0, step_seconds: float = 1.0
 ) -> list[Request]:
     """Arrivals at a moving rate. ``cv`` is the inter-arrival times' coefficient of variation: 1 is Poisson, 4 bursty
     (gamma-distributed in operational time, which keeps the mean rate at every moment).

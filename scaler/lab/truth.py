@@ -20,6 +20,7 @@ from random import Random
 from scaler.lab.fleet import Fleet, Request
 from scaler.lab.hardware import Hardware
 from scaler.lab.promise import Promise, kept
+from scaler.lab.simulate import Moment
 
 #: L* is this share of the concurrency at which P95 meets its objective (LAWS section 3).
 SHARE = 0.75
@@ -27,6 +28,8 @@ ATTAINED = 0.95
 #: One measurement: so many seconds, at most so many requests, of which the first share is not judged.
 SECONDS, REQUESTS, WARM_UP = 20_000.0, 4000, 0.2
 HALVINGS = 8
+#: Over how long arrivals are averaged where a need is judged.
+RATE_SECONDS = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,20 @@ class Truth:
         return self.sequences / self.requests_per_second
 
 
+def most_needed(truth: Truth, timeline: Sequence[Moment], drain_seconds: float = 60.0) -> float:
+    """The most replicas that λ/μ* + waiting/(T_drain·μ*) came to: what a policy asks for beyond is overshoot.
+
+    λ is the mean over 15 s; waiting is what really waits, at the gateway and in every engine.
+    """
+    ticks = max(1, round(RATE_SECONDS / timeline[0].at)) if timeline else 1
+    needs = []
+    for index in range(len(timeline)):
+        recent = timeline[max(0, index + 1 - ticks) : index + 1]
+        rate = sum(moment.arrivals for moment in recent) / len(recent)
+        needs.append((rate + recent[-1].waiting / drain_seconds) / truth.requests_per_second)
+    return max(needs, default=0.0)
+
+
 @dataclass(frozen=True, slots=True)
 class _Measured:
     rate: float
@@ -50,9 +67,16 @@ class _Measured:
 
 
 def measure_truth(
-    hardware: Hardware, lengths: Sequence[tuple[int, int]], promise: Promise, batch: int, *, seed: int = 0
+    hardware: Hardware,
+    lengths: Sequence[tuple[int, int]],
+    promise: Promise,
+    batch: int,
+    *,
+    seed: int = 0,
+    fill_seconds: float | None = None,
 ) -> Truth:
-    """The truth for requests with ``lengths`` (prompt, output tokens; drawn from them by ``seed``).
+    """The truth for requests with ``lengths`` (prompt, output tokens; drawn from them by ``seed``). ``fill_seconds``:
+    how long a static batch waits to fill; None: batching is continuous.
 
     Raises ``ValueError`` where even one request after the other breaks the promise: there is no capacity then.
     """
@@ -62,7 +86,11 @@ def measure_truth(
     # Above the one prefill alone takes all the time, below the other hardly two requests ever meet.
     high = 1000.0 / (cost.per_prefill_token_ms * prompt)
     low = 0.02 / (output * cost.base_ms / 1000.0 + 1.0 / high)
-    seen = [_measured(hardware, lengths, promise, batch, low, seed)]
+
+    def measured(rate: float) -> _Measured:
+        return _measured(hardware, lengths, promise, batch, rate, seed, fill_seconds)
+
+    seen = [measured(low)]
     if seen[0].attainment < ATTAINED:
         raise ValueError(
             f"even unhurried, {1 - seen[0].attainment:.0%} of the requests break the promise {promise}; "
@@ -70,11 +98,11 @@ def measure_truth(
         )
     for _ in range(HALVINGS):
         middle = math.sqrt(low * high)
-        seen.append(_measured(hardware, lengths, promise, batch, middle, seed))
+        seen.append(measured(middle))
         low, high = (middle, high) if seen[-1].attainment >= ATTAINED else (low, middle)
     best = max((each for each in seen if each.attainment >= ATTAINED), key=lambda each: each.rate)
     sequences = SHARE * best.running
-    seen += [_measured(hardware, lengths, promise, batch, share * best.rate, seed) for share in (0.7, 0.9)]
+    seen += [measured(share * best.rate) for share in (0.7, 0.9)]
     return Truth(max(1.0, sequences), _rate_at(sequences, seen))
 
 
@@ -89,11 +117,17 @@ def _rate_at(running: float, seen: Sequence[_Measured]) -> float:
 
 
 def _measured(
-    hardware: Hardware, lengths: Sequence[tuple[int, int]], promise: Promise, batch: int, rate: float, seed: int
+    hardware: Hardware,
+    lengths: Sequence[tuple[int, int]],
+    promise: Promise,
+    batch: int,
+    rate: float,
+    seed: int,
+    fill_seconds: float | None,
 ) -> _Measured:
     """One replica under a Poisson stream at ``rate``."""
     chance = Random(seed)
-    fleet = Fleet(hardware, batch, 0.0, 1, Random(seed))
+    fleet = Fleet(hardware, batch, 0.0, 1, Random(seed), fill_seconds)
     fleet.start(1)
     engine = fleet.ready[0].engine
     seconds = min(SECONDS, REQUESTS / rate)

@@ -9,6 +9,7 @@ import pytest
 
 from scaler.control.model import Now
 from scaler.lab.baselines.clairvoyant import Clairvoyant
+from scaler.lab.baselines.doubling import Doubling
 from scaler.lab.baselines.in_flight import InFlight, Static, Waiting
 from scaler.lab.baselines.knative import Knative
 from scaler.lab.baselines.llmd import LlmD
@@ -170,6 +171,25 @@ class TestRayServe:
         assert policy.tick(signals(pending=1, ready=0), at(0), 0) == Wish(1.0, active=True)
         assert run(policy, signals(), 5, 605, 3).metric == 1.0
         assert run(policy, signals(), 610, 1210, 1) == Wish(0.0, active=False)
+
+
+class TestDoubling:
+    def test_it_doubles_once_a_minute_while_there_is_more_than_its_replicas_are_meant_for(self) -> None:
+        policy, load = Doubling(20.0), signals(running=320)
+        counts, asked = [], 1
+        for moment in range(0, 305, 5):
+            asked = int(policy.tick(load, at(moment), asked).metric or 0)
+            counts.append(asked)
+        assert [counts[index] for index in (0, 11, 12, 24, 36, 60)] == [2, 2, 4, 8, 16, 16]
+
+    def test_it_halves_where_a_quarter_would_do_and_keeps_one(self) -> None:
+        policy = Doubling(20.0)
+        assert policy.tick(signals(running=79), at(0), 16).metric == 8.0
+        assert policy.tick(signals(running=80), at(60), 16).metric == 16.0
+        assert policy.tick(signals(), at(120), 1).metric == 1.0
+
+    def test_what_loads_counts_or_it_would_never_stop(self) -> None:
+        assert Doubling(20.0).tick(signals(running=320, ready=1), at(0), 16).metric == 16.0
 
 
 class TestClairvoyant:

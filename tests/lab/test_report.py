@@ -121,6 +121,12 @@ def test_simulate_writes_its_report(tmp_path: Path) -> None:
     assert out.read_text(encoding="utf-8").startswith("<!doctype html>")
 
 
+def test_engines_that_batch_statically_can_be_played() -> None:
+    code, text = invoke("simulate", "trickle-8b", "--policy", "stepwise", "--fill-seconds", "0.5")
+    assert code == 0, text
+    assert "stepwise" in text
+
+
 def test_simulate_lists_what_there_is() -> None:
     code, text = invoke("simulate", "--list")
     assert code == 0
@@ -134,6 +140,7 @@ def test_simulate_lists_what_there_is() -> None:
         (("simulate", "nowhere"), "there is no scenario 'nowhere'"),
         (("simulate", "flat-8b", "--vs", "magic"), "there is no policy 'magic'"),
         (("simulate", "mooncake"), "--data"),
+        (("simulate", "trickle-8b", "--fill-seconds", "60"), "break the promise"),
         (("score", "--policy", "magic"), "there is no policy 'magic'"),
         (("score", "--scenario", "mooncake"), "need --data"),
     ],

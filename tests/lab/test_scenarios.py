@@ -11,7 +11,7 @@ from scaler.lab.contest import contest, initial_replicas
 from scaler.lab.fleet import Request
 from scaler.lab.hardware import HARDWARE
 from scaler.lab.promise import Promise
-from scaler.lab.scenarios import SCENARIOS, Scenario, drawn, lengths_of, shaped, step
+from scaler.lab.scenarios import SCENARIOS, Scenario, drawn, lengths_of, shaped, stages, step
 from scaler.lab.truth import SHARE, Truth, measure_truth
 from scaler.lab.wave import Lengths
 
@@ -21,7 +21,7 @@ SMALL = HARDWARE["llama-3.1-8b-h100"]
 
 def test_half_is_there_to_tune_on_and_half_to_report() -> None:
     halves = [scenario.half for scenario in SCENARIOS.values()]
-    assert halves.count("tune") == halves.count("report") == len(SCENARIOS) / 2
+    assert halves.count("tune") == halves.count("report") == sum(half != "shown" for half in halves) / 2 > 0
 
 
 def test_cold_starts_and_sizes_of_model_are_all_there() -> None:
@@ -29,7 +29,10 @@ def test_cold_starts_and_sizes_of_model_are_all_there() -> None:
     assert {scenario.hardware_name for scenario in SCENARIOS.values()} <= set(HARDWARE)
 
 
-@pytest.mark.parametrize("scenario", GENERATED, ids=lambda scenario: scenario.name)
+SCORED = [scenario for scenario in GENERATED if scenario.half != "shown"]
+
+
+@pytest.mark.parametrize("scenario", SCORED, ids=lambda scenario: scenario.name)
 def test_a_trace_follows_its_seed_and_fits_its_time_and_its_memory(scenario: Scenario) -> None:
     requests = scenario.requests(None, 1)
     assert requests == scenario.requests(None, 1) != scenario.requests(None, 2)
@@ -98,6 +101,17 @@ def test_lengths_are_sampled_where_there_are_too_many() -> None:
     assert lengths_of(requests) == [(index, 1) for index in range(100)]
     sample = lengths_of(requests, most=10)
     assert len(sample) == 10 == len(set(sample))
+
+
+def test_nobody_begins_a_jump_with_what_it_will_need() -> None:
+    """The opening, which says with how many replicas everybody begins, is over before the jump."""
+    for scenario in (SCENARIOS["step-8b"], SCENARIOS["step-70b"], SCENARIOS["jump-60"]):
+        assert initial_replicas(scenario, scenario.requests(None, 1), Truth(50.0, 2.5)) == 1
+
+
+def test_stages_follow_each_other() -> None:
+    rate = stages([(10, 2), (5, 4), (5, 1)])
+    assert [rate(at) for at in (0, 9.9, 10, 14.9, 15, 99)] == [2, 2, 4, 4, 1, 1]
 
 
 def test_a_step_is_nothing_and_then_all() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 
 import pytest
@@ -15,10 +15,12 @@ from scaler.lab.fleet import Fleet, Request
 from scaler.lab.hardware import HARDWARE
 from scaler.lab.keda import ScaledObject
 from scaler.lab.policies import POLICIES, Case, peak_rate
-from scaler.lab.scenarios import LONG, PATIENT, SCENARIOS, Scenario, drawn, sawtooth
+from scaler.lab.promise import Promise
+from scaler.lab.scenarios import LONG, PATIENT, SCENARIOS, Scenario, drawn, lengths_of, sawtooth
 from scaler.lab.simulate import Run, Wish, World, simulate
+from scaler.lab.static_batching import StaticEngine
 from scaler.lab.traces import poisson
-from scaler.lab.truth import Truth
+from scaler.lab.truth import Truth, measure_truth
 from scaler.lab.wave import Lengths
 from scaler.signals.model import Known, Signals, Stale, Unknown, known_value
 
@@ -156,6 +158,53 @@ def test_requests_wait_at_the_gateway_for_the_first_replica() -> None:
     (_, served), waited = run.fleet.served[0], 5.0 + 1.0 + 60.0
     assert served.arrived_at == pytest.approx(waited)
     assert {known_value(signals.pending) for signals, _, _ in policy.shown[2:10]} == {1.0}
+
+
+def test_replicas_that_become_ready_together_share_what_the_gateway_holds() -> None:
+    requests = [Request(10.0 + index / 100, 1000, 200) for index in range(100)]
+    around = World(SMALL, 60.0, 256, initial_replicas=0)
+    run = simulate(requests, Watching(4.0), Direct(0, 20), around, seconds=120, seed=1)
+    loads = [len(replica.meters.distributions["request_prompt_tokens"].counts) and replica.meters.finished["length"]
+             for replica in run.fleet.ready]  # fmt: skip
+    assert len(loads) == 4
+    assert sum(loads) == 100
+    assert min(loads) >= 15
+
+
+class TestStaticBatching:
+    """The same simulation on engines that batch statically."""
+
+    @pytest.mark.parametrize("policy", ["adaptive", "stepwise", "hpa-in-flight"])
+    def test_every_policy_can_play_it_and_sees_no_more_than_it_measures(self, policy: str) -> None:
+        static = replace(SHORT, fill_seconds=1.0, batch=64)
+        requests = static.requests(None, 1)
+        middle = static.seconds / 2
+        past = [request for request in requests if request.at < middle]
+        whole, half = (play(static, policy, trace, TRUTH, 1.0, 1, lost_share=0.1).run for trace in (requests, past))
+        assert [each for each in whole.timeline if each.at < middle] == [
+            each for each in half.timeline if each.at < middle
+        ]
+        assert essence(whole) == essence(play(static, policy, requests, TRUTH, 1.0, 1, lost_share=0.1).run)
+        assert isinstance(whole.fleet.ready[0].engine, StaticEngine)
+
+    def test_a_drain_ends_with_the_batch_and_with_what_had_queued(self) -> None:
+        fleet = Fleet(SMALL, 2, 60.0, 1000, Random(1), fill_seconds=5.0)
+        fleet.start(1)
+        for _ in range(3):
+            fleet.submit(Request(10.0, 1000, 500))
+        fleet.scale(0)
+        fleet.move(100.0)
+        fleet.close()
+        finished = [served.finished_at for _, served in fleet.served]
+        assert None not in finished
+        assert fleet.gpu_seconds == pytest.approx(max(at for at in finished if at is not None))
+
+    def test_one_replica_serves_less_of_it_than_with_continuous_batching(self) -> None:
+        """Whoever comes while a batch runs waits for its end: the promise on first tokens allows far less."""
+        lengths = lengths_of(SHORT.requests(None, 1))
+        continuous = measure_truth(SMALL, lengths, PATIENT, 64)
+        static = measure_truth(SMALL, lengths, Promise(30.0, 0.2), 64, fill_seconds=1.0)
+        assert static.requests_per_second < continuous.requests_per_second
 
 
 class TestEnacting:

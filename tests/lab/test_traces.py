@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import itertools
 from pathlib import Path
+from random import Random
 from statistics import mean, pstdev
 
 import pytest
@@ -16,6 +17,7 @@ from scaler.lab.traces import (
     piecewise,
     poisson,
     read_client_rate,
+    read_lengths,
     read_rate,
     read_trace,
     sawtooth,
@@ -89,6 +91,27 @@ def test_one_client_of_many_and_its_silent_windows(tmp_path: Path) -> None:
 def test_a_fault_is_named_with_its_line(tmp_path: Path, text: str, words: str) -> None:
     with pytest.raises(TraceError, match=words):
         read_trace(written(tmp_path, "f.csv", text))
+
+
+def test_lengths_of_real_requests_are_drawn_by_lot(tmp_path: Path) -> None:
+    sample = read_lengths(written(tmp_path, "lengths.csv", "prompt_tokens,output_tokens\n100,7\n3000,200\n"))
+    source = Random(1)
+    drawn = [sample.draw(source) for _ in range(1000)]
+    assert set(drawn) == {(100, 7), (3000, 200)}
+    assert drawn.count((100, 7)) == pytest.approx(500, abs=80)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("prompt_tokens,output_tokens\n1,2\n3,x\n", "f.csv:3"),
+        ("prompt_tokens\n1\n", "f.csv:2.*output_tokens"),
+        ("prompt_tokens,output_tokens\n", "no lengths"),
+    ],
+)
+def test_a_fault_in_a_file_of_lengths_is_named(tmp_path: Path, text: str, words: str) -> None:
+    with pytest.raises(TraceError, match=words):
+        read_lengths(written(tmp_path, "f.csv", text))
 
 
 def gaps(requests: list[Request]) -> list[float]:
