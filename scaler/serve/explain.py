@@ -100,6 +100,9 @@ def _wants(document: Document) -> Iterator[Text]:
         judged = "breached" if objective["critical_verdict"] == "breached" else objective["verdict"] or "not judged"
         p95 = "no P95" if objective["p95"] is None else f"P95 {_between(objective['p95'])}"
         yield Text(f"  {objective['objective']:<10} {p95}, objective {duration(bound)}: {judged}")
+    if (seen := document.get("idle", {}).get("last_activity")) is not None:
+        where = "".join(f" {word} {seen[key]}" for word, key in (("at", "endpoint"), ("of", "series")) if seen[key])
+        yield Text(f"  wanted     {duration(seen['age_seconds'])} ago, as {seen['signal']} shows{where}")
 
 
 def _applied(document: Document) -> str:

@@ -58,6 +58,7 @@ GAUGES: Mapping[str, str] = {
     "capacity_requests_per_second": "Requests per second one replica serves within its objectives.",
     "utilisation_ratio": "Load over the ready replicas' capacity within objectives; +Inf: demand and no replica.",
     "idle_seconds": "For how long the workload has been proven idle.",
+    "last_activity_seconds": "How long ago the workload was last seen wanted, and what showed it: why it is not idle.",
     "failed_loads": "Replicas in a row that were started and did not get ready within the load time.",
     "engine_info": "The engine the workload runs, and whether it takes its GPU memory at start.",
     "gpu_free_emergency_ratio": "Free GPU memory below this shrinks the batch. Absent: the engine preallocates.",
@@ -168,6 +169,9 @@ def _tell(samples: _Samples, snapshot: Snapshot, mono: float) -> None:
     samples.put("capacity_requests_per_second", capacity.requests_per_second)
     samples.put("utilisation_ratio", decision.utilisation)
     samples.put("idle_seconds", decision.next_memory.idle_seconds)
+    if (seen := snapshot.activity) is not None:
+        endpoint = endpoint_label(seen.endpoint) if seen.endpoint else ""
+        samples.put("last_activity_seconds", max(0.0, mono - seen.at), signal=seen.signal, endpoint=endpoint)
     samples.put("failed_loads", decision.next_memory.failed_loads)
     samples.put("generation", snapshot.generation)
     samples.put("tick_duration_seconds", snapshot.tick_seconds)

@@ -27,6 +27,7 @@ from scaler.serve.resolver import EngineResolver
 from scaler.serve.snapshot import Snapshot
 from scaler.serve.store import Store, StoredWorkload, away_seconds, boot_seconds, read_boot_id
 from scaler.serve.workloads import Workload, Workloads
+from scaler.signals.activity import activity
 from scaler.signals.observation import Observation
 from scaler.signals.window import activity_watermark, fold, unchanged_since
 
@@ -216,6 +217,7 @@ class Loop:
         workload.observed = policy, observation
         started = time.perf_counter()
         now = Now(workloads.utc(), workloads.mono())
+        tracked, last = workload.history.tracked, workload.snapshot.activity if workload.snapshot else None
         workload.history, signals = fold(
             workload.history,
             observation,
@@ -243,6 +245,7 @@ class Loop:
             valid_until=now.utc + timedelta(seconds=VALID_TICKS * workloads.tick_seconds),
             health=source_health(observation),
             warnings=workload.resolved.warnings,
+            activity=activity(tracked, workload.history.tracked, signals, now.mono) or last,
             tick_seconds=time.perf_counter() - started,
         )
         await workloads.ownership.publish(workload, snapshot, lambda: self._stored(workload, now.utc, boot_seconds()))

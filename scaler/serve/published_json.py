@@ -21,6 +21,7 @@ from pydantic import TypeAdapter
 from scaler.control.model import Decision, Now
 from scaler.policy.model import Policy
 from scaler.serve.snapshot import Snapshot, SourceHealth
+from scaler.signals.activity import Activity
 from scaler.signals.model import CATALOG, Known, Latency, NotApplicable, Signal, Signals, Stale, Unknown, status
 
 #: Endpoints, and replicas with what they applied, told to the other scalers, failing endpoints first; the characters
@@ -63,6 +64,7 @@ def encode(snapshot: Snapshot) -> str:
         "health": _HEALTH.dump_python(health, mode="json"),
         "warnings": [text[:WARNING_LENGTH] for text in snapshot.warnings[:WARNINGS_TOLD]],
         "tick_seconds": snapshot.tick_seconds,
+        "activity": None if snapshot.activity is None else _activity_out(snapshot.activity, at),
     }
     return json.dumps(body, separators=(",", ":"))
 
@@ -90,6 +92,7 @@ def decode(text: str, decided_mono: float) -> Snapshot:
             health=_HEALTH.validate_python(body["health"]),
             warnings=tuple(map(str, body["warnings"])),
             tick_seconds=float(body["tick_seconds"]),
+            activity=_activity_in(body.get("activity"), decided_mono),
         )
     except (KeyError, TypeError, AttributeError, IndexError) as error:
         raise ValueError(f"no snapshot that this version can read: {error!r}") from error
@@ -113,6 +116,17 @@ def _signal_out(signal: Signal[float] | Signal[Latency], at: float) -> list[Any]
 
 def _value_out(value: float | Latency) -> Any:
     return _LATENCY.dump_python(value, mode="json") if isinstance(value, Latency) else value
+
+
+def _activity_out(seen: Activity, at: float) -> list[Any]:
+    return [seen.signal, at - seen.at, seen.endpoint[:DETAIL_LENGTH], seen.series[:DETAIL_LENGTH]]
+
+
+def _activity_in(told: list[Any] | None, at: float) -> Activity | None:
+    if told is None:
+        return None
+    signal, age, endpoint, series = told
+    return Activity(str(signal), at - float(age), str(endpoint), str(series))
 
 
 def _signal_in(told: list[Any], at: float) -> Signal[Any]:

@@ -16,6 +16,7 @@ from scaler.policy.model import Objectives
 from scaler.serve.published import PublishedWorkload
 from scaler.serve.snapshot import Adjustment, Snapshot, SourceHealth
 from scaler.serve.words import ADMISSIONS, CAUSES, STATES, sentence, suppressed_sentence
+from scaler.signals.activity import Activity
 from scaler.signals.model import (
     CATALOG,
     Applied,
@@ -119,6 +120,7 @@ def workload_detail(workload: PublishedWorkload, mono: float, *, current: bool) 
         "idle": {
             "seconds": finite(memory.idle_seconds),
             "timeout_seconds": snapshot.policy.idle.timeout_seconds,
+            "last_activity": None if snapshot.activity is None else _activity(snapshot.activity, mono),
         },
         "generation": snapshot.generation,
         "valid_until": instant(snapshot.valid_until),
@@ -306,6 +308,15 @@ def _latency(latency: Latency) -> Document:
 def _interval(interval: Interval) -> Document:
     """``high`` null: beyond the last finite bucket, so there is no upper bound."""
     return {"low": finite(interval.low), "high": finite(interval.high), "estimate": finite(interval.estimate)}
+
+
+def _activity(seen: Activity, mono: float) -> Document:
+    return {
+        "signal": seen.signal,
+        "endpoint": endpoint_label(seen.endpoint) if seen.endpoint else None,
+        "series": seen.series or None,
+        "age_seconds": _age(seen.at, mono),
+    }
 
 
 def _source(health: SourceHealth) -> Document:

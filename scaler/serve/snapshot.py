@@ -7,6 +7,7 @@ from datetime import datetime
 
 from scaler.control.model import Decision, Now
 from scaler.policy.model import Policy
+from scaler.signals.activity import Activity
 from scaler.signals.model import Signals
 
 
@@ -27,7 +28,8 @@ class Snapshot:
 
     ``generation`` rises by one whenever what the engine consumes (batch, token budget, admission) changes;
     ``valid_until`` is when a consumer must fall back to the engine's own setting. ``warnings`` concern the
-    configuration ("nothing can wake this workload, ...").
+    configuration ("nothing can wake this workload, ..."). ``activity`` is what last showed that it is wanted; None:
+    nothing has, since this scaler judges it.
     """
 
     workload: str
@@ -40,6 +42,7 @@ class Snapshot:
     health: tuple[SourceHealth, ...]
     warnings: tuple[str, ...]
     tick_seconds: float
+    activity: Activity | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from scaler.control.model import Admission, Code, LoadState, Reason, Suppressed,
 from scaler.serve.explain import NOT_REPORTED, explain
 from scaler.serve.render import workload_detail
 from scaler.serve.snapshot import SourceHealth
+from scaler.signals.activity import Activity
 from scaler.signals.model import Applied, Signals, Unknown
 from tests.serve.tide import SIGNALS, FakeWorkloads, snapshot
 
@@ -44,6 +45,13 @@ def test_what_the_engines_really_run_is_told_and_who_does_not_follow() -> None:
     astray = tuple(Applied(f"chat-{number}", 3.0, None) for number in range(7))
     assert "chat-3, chat-4 and 2 more" in explained(signals=replace(SIGNALS, applied=astray))
     assert "applied  " not in explained(signals=replace(SIGNALS, applied=()))
+
+
+def test_g2_08_it_says_what_last_showed_that_the_workload_is_wanted() -> None:
+    text = explained(width=200)
+    assert 'wanted     4 s ago, as finished shows at http://vllm:8000/metrics of finished_reason="stop"' in text
+    assert "wanted     1 s ago, as pending shows\n" in explained(activity=Activity("pending", 100.0))
+    assert "shows" not in explained(activity=None)
 
 
 def test_signals_come_with_status_age_and_the_reason_there_is_none() -> None:

@@ -28,6 +28,7 @@ from scaler.serve.inbox import DemandInbox
 from scaler.serve.ownership import Told, is_demand, put
 from scaler.serve.snapshot import Adjustment, Snapshot, SourceHealth
 from scaler.serve.timeline import Timeline
+from scaler.signals.activity import Activity
 from scaler.signals.model import Applied, Interval, Known, Latency, NotApplicable, Signals, Stale, Unknown
 
 START = datetime(2025, 3, 3, 9, 0, tzinfo=UTC)
@@ -94,6 +95,7 @@ def snapshot(name: str = "team-a/chat", **changes: Any) -> Snapshot:
         health=(SourceHealth("scrape", "http://vllm:8000/metrics", True, "", 0.004),),
         warnings=(),
         tick_seconds=0.006,
+        activity=Activity("finished", 97.0, "http://vllm:8000/metrics", 'finished_reason="stop"'),
     )
     return replace(whole, **changes)
 
