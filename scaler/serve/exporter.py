@@ -66,6 +66,7 @@ GAUGES: Mapping[str, str] = {
     "generation": "Rises whenever what the engine consumes changes.",
     "source_up": "1 if the endpoint was read in the last tick.",
     "source_read_seconds": "How long the last read of the endpoint took.",
+    "no_progress_seconds": "For how long a replica has had work and no token, step or request moved; 0 without work.",
     "config_warnings": "Warnings about the workload's configuration; the API words them.",
     "tick_duration_seconds": "How long the workload's last tick took.",
     "seconds_since_tick": "Age of the workload's last decision.",
@@ -231,14 +232,17 @@ def _tell_sources(samples: _Samples, snapshot: Snapshot) -> None:
     """Endpoints whose URLs differ only in what is not shown share one series, which tells the worse of them: two
     samples with equal labels would make Prometheus refuse the whole scrape.
     """
-    shown: dict[tuple[str, str], tuple[bool, float]] = {}
+    shown: dict[tuple[str, str], tuple[bool, float, float | None]] = {}
     for health in snapshot.health:
         key = (health.source, endpoint_label(health.endpoint))
-        ok, seconds = shown.get(key, (True, 0.0))
-        shown[key] = (ok and health.ok, max(seconds, health.seconds))
-    for (source, endpoint), (ok, seconds) in shown.items():
+        ok, seconds, stuck = shown.get(key, (True, 0.0, None))
+        if health.no_progress_seconds is not None:
+            stuck = max(health.no_progress_seconds, stuck or 0.0)
+        shown[key] = (ok and health.ok, max(seconds, health.seconds), stuck)
+    for (source, endpoint), (ok, seconds, stuck) in shown.items():
         samples.put("source_up", ok, source=source, endpoint=endpoint)
         samples.put("source_read_seconds", seconds, source=source, endpoint=endpoint)
+        samples.put("no_progress_seconds", stuck, source=source, endpoint=endpoint)
 
 
 def _warnings(workload: PublishedWorkload) -> int:

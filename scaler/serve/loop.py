@@ -243,7 +243,7 @@ class Loop:
             decided_at=now,
             generation=workload.generation,
             valid_until=now.utc + timedelta(seconds=VALID_TICKS * workloads.tick_seconds),
-            health=source_health(observation),
+            health=source_health(observation, workload.history),
             warnings=workload.resolved.warnings,
             activity=activity(tracked, workload.history.tracked, signals, now.mono) or last,
             tick_seconds=time.perf_counter() - started,

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 import aiohttp
 
@@ -19,6 +20,7 @@ from scaler.serve.snapshot import SourceHealth
 from scaler.serve.workloads import Workload, Workloads
 from scaler.signals.cluster_objects import pods_by_host
 from scaler.signals.gateway import GatewaySample, merge_demand
+from scaler.signals.history import History
 from scaler.signals.model import Known
 from scaler.signals.observation import AlsoRead, EngineSample, Observation, Queried, ReadFailure, ReplicaCounts
 from scaler.signals.preset import Preset
@@ -30,6 +32,8 @@ from scaler.signals.prometheus.replicas import Bound, Replica, find
 from scaler.signals.prometheus.rounds import Source
 from scaler.signals.scrape import Exporter, scrape
 from scaler.signals.tls import TlsFiles
+
+_NO_HISTORY: Final = History()
 
 #: With so many workloads remembered, and again with twice as many as are known, those that are gone are forgotten.
 _FORGET_AT = 64
@@ -232,19 +236,21 @@ def _also_read(
         yield AlsoRead(source, endpoint, read.reason if isinstance(read, ReadFailure) else "", read.seconds)
 
 
-def source_health(observation: Observation) -> tuple[SourceHealth, ...]:
-    """How each endpoint, query and page beside the engines' answered, in the words of the exporter and the page."""
+def source_health(observation: Observation, history: History = _NO_HISTORY) -> tuple[SourceHealth, ...]:
+    """How each endpoint, query and page beside the engines' answered, in the words of the exporter and the page.
+    ``history`` is the workload's with the observation in it.
+    """
     kind, _, name = observation.source.partition(" ")
-    reads = {f"{name}/{endpoint}" if name else endpoint: read for endpoint, read in observation.endpoints.items()}
     health = [
         SourceHealth(
             source=kind,
-            endpoint=endpoint,
+            endpoint=f"{name}/{endpoint}" if name else endpoint,
             ok=isinstance(read, EngineSample),
             detail="" if isinstance(read, EngineSample) else read.reason,
             seconds=read.seconds,
+            no_progress_seconds=history.progress_seconds(endpoint),
         )
-        for endpoint, read in reads.items()
+        for endpoint, read in observation.endpoints.items()
     ]
     if name:
         health.append(SourceHealth(kind, name, observation.answered, observation.lost or "", 0.0))

@@ -326,6 +326,7 @@ def _source(health: SourceHealth) -> Document:
         "ok": health.ok,
         "detail": health.detail,
         "seconds": finite(health.seconds),
+        "no_progress_seconds": None if health.no_progress_seconds is None else finite(health.no_progress_seconds),
     }
 
 

@@ -13,13 +13,16 @@ from scaler.signals.model import Signals
 
 @dataclass(frozen=True, slots=True)
 class SourceHealth:
-    """How one endpoint of one source answered in this tick."""
+    """How one endpoint of one source answered in this tick. ``no_progress_seconds``: for how long a replica has had
+    work and made no progress (0.0 without work); None for what is no replica, or was never read.
+    """
 
     source: str
     endpoint: str
     ok: bool
     detail: str
     seconds: float
+    no_progress_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

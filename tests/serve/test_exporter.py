@@ -79,6 +79,7 @@ def test_a_scrape_tells_what_was_decided(workloads: FakeWorkloads) -> None:
     assert scraped.value("decisions_total", target="batch", direction="down", code="memory_pressure") == 3
     assert scraped.value("dropped_series_total", namespace="team-a", workload="chat") == 7
     assert scraped.value("last_activity_seconds", signal="finished", endpoint="http://vllm:8000/metrics") == 4
+    assert scraped.value("no_progress_seconds", source="scrape", endpoint="http://vllm:8000/metrics") == 30
     assert scraped.value("suppressed", target="replicas", code="ceiling") == 1
     assert scraped.value("workloads") == 1
     assert scraped.all("build_info")

@@ -19,6 +19,8 @@ from scaler.signals.observation import EngineSample, Observation, Queried, ReadF
 from tests.serve.test_gpu_wiring import Page, served
 from tests.signals.api_server_double import PODS, ClusterDouble, api_server, client_of, pod, scale
 from tests.signals.fake_prometheus import FakePrometheus, Series, replica, serving
+from tests.signals.timeline import Timeline, down
+from tests.signals.timeline import pod as pod_page
 
 
 def declared(url: str, workloads: str, timeout_seconds: float = 1.0) -> Workloads:
@@ -198,3 +200,11 @@ async def test_samples_of_the_past_on_a_page_are_counted() -> None:
         )
         (observation,) = await observed(workloads, "chat/a")
     assert observation.dropped_series == 1
+
+
+def test_g3_02_health_tells_for_how_long_a_replica_has_made_no_progress() -> None:
+    line = Timeline(interval_seconds=15)
+    for seconds in range(0, 165, 15):
+        line.at(seconds, a=pod_page(running=5, finished=3), b=pod_page(running=0, finished=3), c=down())
+    found = {each.endpoint: each.no_progress_seconds for each in source_health(line.observation, line.history)}
+    assert found == {"a": 150.0, "b": 0.0, "c": None}

@@ -92,7 +92,7 @@ def snapshot(name: str = "team-a/chat", **changes: Any) -> Snapshot:
         decided_at=Now(START, 100.0),
         generation=7,
         valid_until=START + timedelta(seconds=60),
-        health=(SourceHealth("scrape", "http://vllm:8000/metrics", True, "", 0.004),),
+        health=(SourceHealth("scrape", "http://vllm:8000/metrics", True, "", 0.004, 30.0),),
         warnings=(),
         tick_seconds=0.006,
         activity=Activity("finished", 97.0, "http://vllm:8000/metrics", 'finished_reason="stop"'),
