@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 from collections.abc import AsyncIterator
@@ -25,6 +26,7 @@ from scaler.signals.dcgm import PodName
 from scaler.signals.kubernetes import Cluster
 from scaler.signals.model import Known, NotApplicable, Signals, Stale, Unknown
 from scaler.signals.observation import EngineSample, Observation
+from scaler.signals.preset import known_engines
 from scaler.signals.window import History, fold
 from tests.signals.api_server_double import (
     PODS,
@@ -236,6 +238,22 @@ async def test_a_prometheus_that_scrapes_the_exporters_gives_every_workload_its_
             0.5,
         ]
         assert ("dcgm", "main", True) in [(each.source, each.endpoint, each.ok) for each in source_health(observation)]
+
+
+async def test_engines_replica_counts_and_gpus_of_many_workloads_together_stay_within_25_queries_a_tick() -> None:
+    async with scraping_exporters(*TWO_GPUS) as fake, aiohttp.ClientSession() as session:
+        bodies = [
+            f"  chat/w{number}: {{engine: {engine}, prometheus: {{source: main, match: {{namespace: chat}}}}, "
+            "target: {name: llama}, gpu: {source: main}}\n"
+            for number, engine in enumerate(known_engines() * 5)
+        ]
+        text = f"sources: {{main: {{url: '{fake.url}'}}}}\nworkloads:\n" + "".join(bodies)
+        workloads = Workloads(PolicyFile.parse("p.yaml", text), tick_seconds=5.0)
+        observer = Observer(workloads)
+        await asyncio.gather(*(ticked(observer, session, workload(workloads, name)) for name in workloads.names()))
+    assert len(workloads.names()) == 40
+    assert len(fake.queries) <= 25
+    assert sum("DCGM" in query for query in fake.queries) == 1
 
 
 async def test_a_scraped_workload_may_have_its_gpus_from_a_prometheus_by_labels() -> None:
