@@ -38,6 +38,7 @@ def _progress() -> Progress:
 
 
 def _list_scenarios() -> None:
+    from scaler.lab.hardware import HARDWARE
     from scaler.lab.policies import POLICIES
     from scaler.lab.scenarios import SCENARIOS
 
@@ -48,7 +49,10 @@ def _list_scenarios() -> None:
     policies = Table("policy", "what")
     for name, entry in POLICIES.items():
         policies.add_row(name, entry.summary)
-    Console().print(scenarios, policies)
+    machines = Table("hardware", "GPUs per replica", "KV cache, tokens")
+    for name, hardware in HARDWARE.items():
+        machines.add_row(name, str(hardware.gpus), f"{hardware.kv_tokens}")
+    Console().print(scenarios, policies, machines)
 
 
 def _failed(text: str) -> typer.Exit:
@@ -91,11 +95,22 @@ def simulate(
     seed: Annotated[int, typer.Option(help="The same seed gives the same requests and the same result.")] = 1,
     knob: Annotated[float, typer.Option(min=0.1, max=4.0, help="Every policy's load target, times this.")] = 1.0,
     lost_share: Annotated[float, typer.Option(min=0.0, max=1.0, help="How many of the scrapes are lost.")] = 0.0,
+    trace: Annotated[
+        Path | None,
+        typer.Option(exists=True, dir_okay=False, help="Instead of a scenario: your requests, from a file."),
+    ] = None,
+    start: Annotated[float, typer.Option(min=0.0, help="Play the trace from this second on.")] = 0.0,
+    seconds: Annotated[float | None, typer.Option(min=60.0, help="Play so much of the trace; all of it else.")] = None,
+    most: Annotated[int, typer.Option(min=1, help="Thin the trace to about so many requests.")] = 100_000,
+    hardware: Annotated[str | None, typer.Option(help="Other hardware than the scenario's; --list shows all.")] = None,
+    cold_start: Annotated[float | None, typer.Option(min=0.0, help="Another cold start, seconds.")] = None,
+    floor: Annotated[int | None, typer.Option(min=0, help="Never fewer replicas.")] = None,
+    ceiling: Annotated[int | None, typer.Option(min=1, help="Never more replicas.")] = None,
+    ttft: Annotated[float | None, typer.Option(help="Another promise: seconds to the first token.")] = None,
+    tpot: Annotated[float | None, typer.Option(help="Another promise: seconds per output token.")] = None,
     fill_seconds: Annotated[
         float | None,
-        typer.Option(
-            min=0.0, help="Engines batch statically: a batch waits so long to fill. Without it: continuously."
-        ),
+        typer.Option(min=0.0, help="Engines batch statically: a batch waits so long to fill. Else continuously."),
     ] = None,
     data: Data = None,
     report: Annotated[Path | None, typer.Option(help="Write a page with timelines here (HTML, one file).")] = None,
@@ -105,36 +120,50 @@ def simulate(
 
     [bold]Example:[/bold]  loadtide simulate ramp-llm-d --vs hpa-in-flight --vs knative-kpa --report ramp.html
 
-    Engines, their metrics, scrapes, KEDA and the HPA are modelled; what decides is the code of [bold]serve[/bold].
+    [bold]Example:[/bold]  loadtide simulate --trace mine.csv --hardware llama-3.1-8b-h100 --vs hpa-in-flight
+
+    Engines, their metrics, scrapes, KEDA and the HPA are modelled; what decides is the code of [bold]serve[/bold]. A
+    trace is a CSV with at,prompt_tokens,output_tokens, or a file of Azure's, Mooncake's or ServeGen's public traces.
     Next: open the report in a browser; [bold]loadtide score[/bold] plays everything.
     """
-    from dataclasses import replace
-
     from scaler.lab.contest import measured_truth, play
+    from scaler.lab.hardware import HARDWARE
     from scaler.lab.policies import POLICIES
     from scaler.lab.report import page
-    from scaler.lab.scenarios import SCENARIOS
+    from scaler.lab.scenarios import SCENARIOS, changed, of_trace
 
-    if list_all or not scenario:
+    if list_all or not (scenario or trace):
         _list_scenarios()
         return
+    if scenario and trace:
+        raise _failed(f"a scenario or a trace, not both: leave out {scenario} or --trace {trace}")
     chosen = list(dict.fromkeys([policy, *(vs or [])]))
-    _known([scenario], list(SCENARIOS), "scenario")
+    _known([scenario] if scenario else [], list(SCENARIOS), "scenario")
+    _known([hardware] if hardware else [], list(HARDWARE), "hardware")
     _known(chosen, list(POLICIES), "policy")
-    what = replace(SCENARIOS[scenario], fill_seconds=fill_seconds)
-    if what.file and data is None:
-        raise _failed(f"{scenario} needs the trace {what.file}; give its folder with --data")
+    if scenario and (file := SCENARIOS[scenario].file) and data is None:
+        raise _failed(f"{scenario} needs the trace {file}; give its folder with --data")
     try:
+        what = changed(
+            SCENARIOS[scenario] if trace is None else of_trace(trace, start=start, seconds=seconds, most=most),
+            hardware_name=hardware,
+            cold_start_seconds=cold_start,
+            floor=floor,
+            ceiling=ceiling,
+            ttft_seconds=ttft,
+            tpot_seconds=tpot,
+            fill_seconds=fill_seconds,
+        )
         with _progress() as progress:
-            bar = progress.add_task(f"{scenario}: what one replica serves", total=len(chosen))
+            bar = progress.add_task(f"{what.name}: what one replica serves", total=len(chosen))
             truth, requests = measured_truth(what, data), what.requests(data, seed)
             played = []
             for name in chosen:
-                progress.update(bar, description=f"{scenario}: {name}")
+                progress.update(bar, description=f"{what.name}: {name}")
                 played.append(play(what, name, requests, truth, knob, seed, lost_share))
                 progress.advance(bar)
     except (OSError, ValueError) as error:
-        raise _failed(f"cannot play {scenario}: {error}") from error
+        raise _failed(f"cannot play {scenario or trace}: {error}") from error
     Console().print(results_table(played))
     if report is not None:
         report.write_text(page(played, truth, seed), encoding="utf-8")

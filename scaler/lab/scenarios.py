@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
+from math import ceil, inf
 from pathlib import Path
 from random import Random
 from typing import Literal
@@ -23,6 +24,7 @@ from scaler.lab.promise import Promise
 from scaler.lab.traces import (
     Draws,
     Rate,
+    TraceError,
     day,
     piecewise,
     poisson,
@@ -51,6 +53,8 @@ SMALL, LARGE, NEW_LARGE, MIDDLE = (
     "qwen3-32b-2xh100",
 )
 HOUR, DAY = 3600.0, 86_400.0
+#: A cell has so many requests at the most, unless somebody asks for more.
+MOST_REQUESTS = 100_000
 
 
 #: What is promised to each request: as the presets say, and where the hardware is slow or the requests are long.
@@ -201,6 +205,55 @@ def _all() -> Sequence[Scenario]:
 
 
 SCENARIOS = {scenario.name: scenario for scenario in _all()}
+
+
+def of_trace(path: Path, *, start: float = 0.0, seconds: float | None = None, most: int = MOST_REQUESTS) -> Scenario:
+    """A scenario of somebody's own: a trace file from ``start`` on, for ``seconds`` or to its end, with about ``most``
+    requests at the most, on one H100 a replica and a cold start of 120 s. Raises OSError,
+    :class:`~scaler.lab.traces.TraceError`.
+    """
+    span = inf if seconds is None else seconds
+
+    def build(folder: Path, seed: int) -> list[Request]:  # noqa: ARG001
+        return read_trace(path, seed=seed, start=start, seconds=span, most=most)
+
+    if seconds is None:
+        requests = build(path, 0)
+        if not requests:
+            raise TraceError(f"{path}: there is no request in it from {start:g} s on")
+        seconds = ceil(requests[-1].at + PROMPT.patience_seconds)
+    summary = f"from {start:g} s on" if start else "somebody's trace"
+    tick_seconds = 5.0 if seconds <= 2 * HOUR else 15.0
+    return Scenario(path.name, summary, "shown", SMALL, 120.0, seconds, build, tick_seconds=tick_seconds)
+
+
+def changed(
+    scenario: Scenario,
+    *,
+    hardware_name: str | None = None,
+    cold_start_seconds: float | None = None,
+    floor: int | None = None,
+    ceiling: int | None = None,
+    ttft_seconds: float | None = None,
+    tpot_seconds: float | None = None,
+    fill_seconds: float | None = None,
+) -> Scenario:
+    """The scenario with what is not None in place of its own. Raises ``ValueError`` for a floor above the ceiling."""
+    own = scenario.promise
+    new = replace(
+        scenario,
+        hardware_name=hardware_name or scenario.hardware_name,
+        cold_start_seconds=scenario.cold_start_seconds if cold_start_seconds is None else cold_start_seconds,
+        floor=scenario.floor if floor is None else floor,
+        ceiling=ceiling or scenario.ceiling,
+        promise=replace(
+            own, ttft_seconds=ttft_seconds or own.ttft_seconds, tpot_seconds=tpot_seconds or own.tpot_seconds
+        ),
+        fill_seconds=fill_seconds,
+    )
+    if new.floor > new.ceiling:
+        raise ValueError(f"the floor ({new.floor}) is above the ceiling ({new.ceiling})")
+    return new
 
 
 def lengths_of(requests: Sequence[Request], most: int = 5000) -> list[tuple[int, int]]:

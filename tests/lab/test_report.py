@@ -127,6 +127,17 @@ def test_engines_that_batch_statically_can_be_played() -> None:
     assert "stepwise" in text
 
 
+def test_somebodys_own_trace_can_be_played(tmp_path: Path) -> None:
+    trace = tmp_path / "mine.csv"
+    rows = "".join(f"{at},500,50\n" for at in range(0, 600, 2))
+    trace.write_text(f"at,prompt_tokens,output_tokens\n{rows}", encoding="utf-8")
+    out = tmp_path / "mine.html"
+    code, text = invoke("simulate", "--trace", str(trace), "--seconds", "300", "--floor", "2", "--report", str(out))
+    assert code == 0, text
+    assert "100.00%" in text
+    assert "2 to 12 replicas" in out.read_text(encoding="utf-8")
+
+
 def test_simulate_lists_what_there_is() -> None:
     code, text = invoke("simulate", "--list")
     assert code == 0
@@ -141,6 +152,10 @@ def test_simulate_lists_what_there_is() -> None:
         (("simulate", "flat-8b", "--vs", "magic"), "there is no policy 'magic'"),
         (("simulate", "mooncake"), "--data"),
         (("simulate", "trickle-8b", "--fill-seconds", "60"), "break the promise"),
+        (("simulate", "trickle-8b", "--floor", "20"), "above the ceiling"),
+        (("simulate", "trickle-8b", "--hardware", "abacus"), "there is no hardware 'abacus'"),
+        (("simulate", "trickle-8b", "--trace", __file__), "not both"),
+        (("simulate", "--trace", __file__), "test_report.py:1: columns"),
         (("score", "--policy", "magic"), "there is no policy 'magic'"),
         (("score", "--scenario", "mooncake"), "need --data"),
     ],

@@ -11,7 +11,8 @@ from scaler.lab.contest import contest, initial_replicas
 from scaler.lab.fleet import Request
 from scaler.lab.hardware import HARDWARE
 from scaler.lab.promise import Promise
-from scaler.lab.scenarios import SCENARIOS, Scenario, drawn, lengths_of, shaped, stages, step
+from scaler.lab.scenarios import SCENARIOS, Scenario, changed, drawn, lengths_of, of_trace, shaped, stages, step
+from scaler.lab.traces import TraceError
 from scaler.lab.truth import SHARE, Truth, measure_truth
 from scaler.lab.wave import Lengths
 
@@ -61,6 +62,40 @@ def test_everybody_begins_with_what_the_opening_needs() -> None:
     requests = [Request(index / 8, 10, 10) for index in range(8 * 600)]
     assert initial_replicas(scenario, requests, Truth(50.0, 2.5)) == 4
     assert initial_replicas(scenario, [], Truth(50.0, 2.5)) == scenario.floor
+
+
+class TestSomebodysTrace:
+    def path(self, folder: Path) -> Path:
+        rows = "".join(f"{at},10,5\n" for at in range(1000))
+        path = folder / "mine.csv"
+        path.write_text(f"at,prompt_tokens,output_tokens\n{rows}", encoding="utf-8")
+        return path
+
+    def test_it_is_played_to_its_end_and_so_long_that_the_last_can_be_judged(self, tmp_path: Path) -> None:
+        scenario = of_trace(self.path(tmp_path))
+        assert scenario.seconds == 999 + scenario.promise.patience_seconds
+        assert len(scenario.requests(None, 1)) == 1000
+
+    def test_or_in_part(self, tmp_path: Path) -> None:
+        scenario = of_trace(self.path(tmp_path), start=100, seconds=300, most=100)
+        assert scenario.seconds == 300
+        assert len(scenario.requests(None, 1)) == pytest.approx(100, abs=30)
+
+    def test_beyond_its_end_there_is_nothing_to_play(self, tmp_path: Path) -> None:
+        with pytest.raises(TraceError, match="no request in it from 5000 s on"):
+            of_trace(self.path(tmp_path), start=5000)
+
+
+def test_a_scenario_is_changed_where_something_is_given() -> None:
+    scenario = SCENARIOS["flat-8b"]
+    assert changed(scenario) == scenario
+    new = changed(
+        scenario, hardware_name="qwen3-32b-2xh100", cold_start_seconds=0.0, floor=0, ceiling=5, tpot_seconds=0.2
+    )
+    assert (new.hardware.gpus, new.cold_start_seconds, new.floor, new.ceiling) == (2, 0.0, 0, 5)
+    assert new.promise == Promise(scenario.promise.ttft_seconds, 0.2, scenario.promise.patience_seconds)
+    with pytest.raises(ValueError, match="floor \\(9\\) is above"):
+        changed(scenario, floor=9, ceiling=5)
 
 
 class TestTruth:
