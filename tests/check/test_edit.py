@@ -88,7 +88,7 @@ TREES = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.dictionaries(KEYS, TREES, min_size=1), st.sampled_from([None, True, False]), st.data())
 def test_of_any_document_exactly_the_entry_is_removed_or_added(
     tree: dict[str, object], flow: bool | None, data: st.DataObject

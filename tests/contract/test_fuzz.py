@@ -60,7 +60,6 @@ REFERENCES = st.builds(
 METRIC_NAMES = st.one_of(st.just("desired-replicas"), st.text(max_size=300))
 FIXED = settings(
     max_examples=100_000,
-    deadline=None,
     database=None,
     phases=(Phase.generate,),
     suppress_health_check=list(HealthCheck),

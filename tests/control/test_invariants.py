@@ -98,7 +98,7 @@ def history_of(seed: int) -> tuple[Policy, list[Step]]:
 
 
 histories = st.integers(0, 2**32).map(history_of)
-run = settings(max_examples=400, deadline=None)
+run = settings(max_examples=400)
 
 
 @run

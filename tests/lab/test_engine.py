@@ -83,7 +83,7 @@ def test_the_queue_is_first_come_first_served_and_the_cap_is_kept() -> None:
     assert most == 3
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     seed=st.integers(0, 10_000),
     kv_tokens=st.integers(1_200, 5_000),

@@ -98,7 +98,7 @@ def test_a_change_of_the_batch_counts_from_the_next_one_on() -> None:
     assert len({sequence.admitted_at for sequence in sequences[2:]}) == 1
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     seed=st.integers(0, 10_000),
     kv_tokens=st.integers(1_200, 20_000),

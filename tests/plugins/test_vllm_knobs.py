@@ -155,7 +155,7 @@ def test_where_a_prompt_must_fit_one_step_the_budget_is_left_alone(config: dict[
 
 
 @each_generation
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     script=st.lists(
         st.tuples(

@@ -275,7 +275,7 @@ def yaml_like(draw: st.DrawFn) -> str:
     return "\n".join(lines)
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.text().map(lambda text: text.encode("utf-8", "surrogatepass")) | st.binary() | yaml_like().map(str.encode))
 def test_no_file_raises_anything_but_a_policy_error(path: Path, content: bytes) -> None:
     path.write_bytes(content)

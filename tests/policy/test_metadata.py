@@ -230,7 +230,7 @@ VALUES = st.text(max_size=40) | st.sampled_from(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.dictionaries(NAMES | st.text(max_size=20) | NAMES.map(lambda name: name + "FromEnv"), VALUES, max_size=8))
 @example({"jumpRows": '["\\UFFFFFFFF"]'})
 @example({"jumpRows": "%YAML 1"})

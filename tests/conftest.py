@@ -1,0 +1,8 @@
+"""What holds for every test: a property has no deadline. How long an example takes says how busy the machine is."""
+
+from __future__ import annotations
+
+from hypothesis import settings
+
+settings.register_profile("loadtide")
+settings.load_profile("loadtide")
