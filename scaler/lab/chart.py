@@ -31,18 +31,20 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """A stretch of time with a meaning, named in a tooltip."""
+    """A stretch of time with a meaning: ``name`` in the legend, ``told`` in a tooltip."""
 
     start: float
     end: float
     name: str
     colour: str
+    told: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Panel:
     """One chart. ``rule``: (label, value) of a horizontal line, an objective. ``least_top``: the axis reaches at least
-    there. ``bands``: with no series, the whole panel is a band.
+    up to there; ``most_bottom``: a logarithmic one at least down to there. ``bands``: with no series, the whole panel
+    is a band.
     """
 
     title: str
@@ -52,6 +54,7 @@ class Panel:
     scale: Literal["linear", "log"] = "linear"
     height: float = 120.0
     least_top: float = 0.0
+    most_bottom: float | None = None
     note: str = ""
 
 
@@ -69,10 +72,16 @@ def draw(panel: Panel, seconds: float) -> str:
         if panel.rule is not None:
             parts.append(_rule(panel.rule, _y(panel.rule[1], panel.scale, low, high, height)))
     legend = " ".join(
-        f'<span class="key"><i style="border-top:3px {"dashed" if each.dashed else "solid"} {each.colour}"></i>'
-        f"{escape(each.name)}</span>"
-        for each in panel.series
-        if each.name
+        [
+            f'<span class="key"><i style="border-top:3px {"dashed" if each.dashed else "solid"} {each.colour}"></i>'
+            f"{escape(each.name)}</span>"
+            for each in panel.series
+            if each.name
+        ]
+        + [
+            f'<span class="key"><i class="swatch" style="background:{colour}"></i>{escape(name)}</span>'
+            for name, colour in dict.fromkeys((band.name, band.colour) for band in panel.bands)
+        ]
     )
     note = f'<span class="note">{escape(panel.note)}</span>' if panel.note else ""
     caption = f"<figcaption><b>{escape(panel.title)}</b> {legend}{note}</figcaption>"
@@ -97,6 +106,7 @@ def _range(panel: Panel) -> tuple[float, float]:
     top = max([*values, panel.least_top], default=1.0)
     if panel.scale == "log":
         positive = [value for value in values if value > 0]
+        positive += [panel.most_bottom] if panel.most_bottom else []
         low = 10 ** math.floor(math.log10(min(positive, default=0.1)))
         # A little room above: a line at the very top is hard to tell from the frame.
         return low, max(10 ** math.ceil(math.log10(max(1.5 * top, 1e-9))), low * 10)
@@ -178,5 +188,5 @@ def _band(band: Band, seconds: float, height: float) -> str:
     left, right = _x(band.start, seconds), _x(band.end, seconds)
     return (
         f'<rect x="{left:.1f}" y="{TOP:g}" width="{max(right - left, 0.5):.1f}" height="{height:g}" '
-        f'fill="{band.colour}"><title>{escape(band.name)}</title></rect>'
+        f'fill="{band.colour}"><title>{escape(band.told or band.name)}</title></rect>'
     )

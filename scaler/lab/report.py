@@ -26,7 +26,6 @@ LEAST_REQUESTS = 5
 NEVER = 100.0
 COLOURS = tuple(f"var(--series-{index})" for index in range(1, 7))
 _Measure = Callable[[tuple[Request, Served]], float]
-STATES = ("idle", "low", "normal", "high", "critical", "stalled", "unknown")
 
 
 def quantile(values: Sequence[float], q: float) -> float:
@@ -67,22 +66,23 @@ def page(played: Sequence[Played], truth: Truth, seed: int) -> str:
         lead=escape(_lead(scenario, truth, seed)),
         table=_table(played),
         panels=panels,
-        states=" ".join(
-            f'<span class="key"><i class="swatch" style="background:var(--state-{state})"></i>{state}</span>'
-            for state in STATES
-        ),
     )
 
 
 def _lead(scenario: Scenario, truth: Truth, seed: int) -> str:
     promise = scenario.promise
     return (
-        f"{scenario.summary}; {scenario.hardware_name}, {scenario.hardware.gpus} GPU per replica, cold start "
+        f"{scenario.summary}; {scenario.hardware_name}, {_gpus(scenario)} per replica, cold start "
         f"{scenario.cold_start_seconds:g} s, {scenario.floor} to {scenario.ceiling} replicas. Promised to each "
         f"request: first token within {promise.ttft_seconds:g} s, {1000 * promise.tpot_seconds:g} ms per token. "
         f"One replica serves {truth.requests_per_second:.3g} requests/s ({truth.sequences:.3g} at once); every policy "
         f"was told so. Seed {seed}."
     )
+
+
+def _gpus(scenario: Scenario) -> str:
+    count = scenario.hardware.gpus
+    return "1 GPU" if count == 1 else f"{count} GPUs"
 
 
 def _table(played: Sequence[Played]) -> str:
@@ -106,7 +106,7 @@ def _table(played: Sequence[Played]) -> str:
         )
         rows.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
     head = (
-        "policy", "promises kept", "GPU-hours", "against ours", "mean ready", "most", "changes", "P95 first token",
+        "policy", "promises kept", "GPU-hours", "against first", "mean ready", "most", "changes", "P95 first token",
         "P95 per token",
     )  # fmt: skip
     return f"<table><tr>{''.join(f'<th>{name}</th>' for name in head)}</tr>{''.join(rows)}</table>"
@@ -155,9 +155,12 @@ def _concurrency(played: Sequence[Played]) -> Panel:
         )
         for index, each in enumerate(played)
     ]
-    batch = [(moment.at, float(moment.batch)) for moment in played[0].run.timeline]
-    lines.append(Series(f"batch, {played[0].policy.name}", batch, COLOURS[0], step=True, dashed=True))
-    return Panel("In flight per ready replica, and the batch", lines, scale="log", height=130)
+    for index, each in enumerate(played):
+        if index == 0 or isinstance(each.policy, Ours):  # the rivals leave the batch alone
+            batch = [(moment.at, float(moment.batch)) for moment in each.run.timeline]
+            colour = COLOURS[index % len(COLOURS)]
+            lines.append(Series(f"batch, {each.policy.name}", batch, colour, step=True, dashed=True))
+    return Panel("In flight per ready replica, and the batch", lines, scale="log", height=130, most_bottom=1.0)
 
 
 def _percentiles(played: Sequence[Played], title: str, objective: float, measure: _Measure) -> Panel:
@@ -195,6 +198,7 @@ def _states(played: Played) -> list[Band]:
     pairs = zip(played.run.timeline, played.policy.decisions, strict=True)
     for state, group in groupby(pairs, key=lambda pair: pair[1].state.value):
         end = list(group)[-1][0].at
-        bands.append(Band(start, end, f"{state}, {start:.0f} to {end:.0f} s", f"var(--state-{state})"))
+        told = f"{state}, {start:.0f} to {end:.0f} s"
+        bands.append(Band(start, end, state, f"var(--state-{state})", told))
         start = end
     return bands

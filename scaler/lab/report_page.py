@@ -35,24 +35,21 @@ th, td {{ text-align: right; padding: 5px 10px; border-bottom: 1px solid var(--g
 th {{ color: var(--faint); font-weight: 500; font-size: 13px; }}
 th:first-child, td:first-child {{ text-align: left; }}
 .dot {{ display: inline-block; width: 10px; height: 10px; border-radius: 50%; margin-right: 8px; }}
-figure {{ margin: 14px 0 0; }}
+figure {{ margin: 14px 0 0; overflow-x: auto; }}
 figcaption {{ font-size: 13px; color: var(--ink); }}
-.key {{ color: var(--faint); margin-left: 14px; }}
+.key {{ color: var(--faint); margin-left: 14px; display: inline-block; white-space: nowrap; }}
 .key i {{ display: inline-block; width: 20px; vertical-align: middle; margin-right: 6px; }}
 .key i.swatch {{ width: 12px; height: 12px; border-radius: 2px; }}
 .note {{ color: var(--faint); margin-left: 14px; font-style: italic; }}
-svg {{ display: block; width: 100%; height: auto; }}
+svg {{ display: block; width: 100%; min-width: 640px; height: auto; }}
 .grid {{ stroke: var(--grid); stroke-width: 1; }}
 .tick {{ fill: var(--faint); font-size: 11px; }}
 line.rule {{ stroke: var(--rule); stroke-width: 1.2; stroke-dasharray: 2 3; }}
 text.rule {{ fill: var(--rule); font-size: 11px; paint-order: stroke; stroke: var(--paper); stroke-width: 4px; }}
-.states {{ font-size: 13px; }}
-.states .key:first-child {{ margin-left: 0; }}
 </style>
 <h1>{heading}</h1>
 <p>{lead}</p>
 <div class="wide">{table}</div>
-<div class="states">{states}</div>
 {panels}
 </html>
 """

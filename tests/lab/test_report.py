@@ -64,6 +64,29 @@ def test_every_policy_has_a_row_and_a_panel_of_its_own(jump_page: str) -> None:
         assert words in jump_page
 
 
+def test_states_are_explained_beside_their_band_and_every_batch_of_ours_is_drawn() -> None:
+    requests = JUMP.requests(None, 1)
+    played = [play(JUMP, name, requests, TRUTH, 1.0, 1) for name in ("adaptive", "hpa-in-flight", "stepwise")]
+    text = page(played, TRUTH, seed=1)
+    (states,) = [part for part in text.split("<figure>") if "State as adaptive saw it" in part]
+    occurred = {decision.state.value for decision in played[0].policy.decisions}  # type: ignore[attr-defined]
+    legend = states.split("</figcaption>")[0]
+    assert occurred == {
+        word
+        for word in ("idle", "low", "normal", "high", "critical", "stalled", "unknown")
+        if f">{word}<" in legend.replace("</i>", ">")
+    }
+    assert "batch, adaptive" in text
+    assert "batch, stepwise" in text
+    assert "batch, hpa-in-flight" not in text
+
+
+def test_a_logarithmic_axis_reaches_down_to_where_nothing_is_drawn_as_nothing() -> None:
+    """With 256 and 3000 alone it would begin at 100, and an empty replica seem to have 100 in flight."""
+    panel = Panel("in flight", [Series("x", [(0, 0.0), (1, 3000.0)], "red")], scale="log", most_bottom=1.0)
+    assert ">1</text>" in draw(panel, 10.0)
+
+
 def test_what_people_wrote_is_text_and_not_markup(jump_page: str) -> None:
     assert "&lt;at once&gt;" in jump_page
     assert "<at once>" not in jump_page
