@@ -10,7 +10,7 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from scaler.serve.handlers import keda_handlers
+from scaler.serve.handlers import add_keda_handlers
 from scaler.serve.keda import REPEAT_SECONDS, CalledWorkloads, KedaService, W
 from scaler.serve.limits import Limits
 from scaler.serve.rpc_statistics import SERVICE, RpcStatistics
@@ -85,7 +85,7 @@ async def start_grpc(
     closing = asyncio.Event()
     server = grpc.aio.server(options=SERVER_OPTIONS)
     service = statistics.counted(KedaService(workloads, statistics, closing, repeat_seconds, limits))
-    server.add_generic_rpc_handlers((keda_handlers(service),))
+    add_keda_handlers(service, server)
     # The published stubs do not know the module's aio half.
     health_servicer = health.aio.HealthServicer()  # type: ignore[attr-defined, unused-ignore]
     for name in HEALTH_SERVICES:
