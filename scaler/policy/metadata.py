@@ -13,6 +13,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import lru_cache
 from typing import NamedTuple
 
 from pydantic import ValidationError
@@ -213,6 +214,7 @@ def _ours(metadata: Mapping[str, str]) -> dict[str, str]:
     return {name: text for name, text in trimmed.items() if text and _bare(name)[1] not in _KEDA_KEYS}
 
 
+@lru_cache(maxsize=256)
 def _bare(name: str) -> tuple[bool, str]:
     """Whether the value came from the environment, and the folded key it stands for."""
     return name.endswith(_FROM_ENV), folded(name.removesuffix(_FROM_ENV))

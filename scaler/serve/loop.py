@@ -37,7 +37,7 @@ log = structlog.get_logger(__name__)
 VALID_TICKS = 12
 #: Workloads of one slice of a round, and the longest pause between two. A round of thousands started at once would
 #: keep every call of KEDA waiting until the last of them is decided.
-SLICE, PAUSE_SECONDS = 8, 0.01
+SLICE, PAUSE_SECONDS = 4, 0.005
 #: Workloads stored in one transaction.
 SAVED_AT_ONCE = 50
 #: The share of a tick within which a round's ticks are all started.

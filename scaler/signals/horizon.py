@@ -11,6 +11,7 @@ from scaler.signals.flow import FLOWS, NOTHING, Increment, covering
 from scaler.signals.history import History
 from scaler.signals.model import Known, Latency, NotApplicable, Signal, Stale, Unknown
 from scaler.signals.observation import Buckets
+from scaler.signals.packed import observed
 
 _NOTHING_FINISHED = NotApplicable("no request finished in the window")
 
@@ -82,9 +83,9 @@ class Horizon:
         complete = counting_complete(self.coverage, family, lambda sample: family in sample.histograms, self._since())
         if isinstance(complete, Unknown):
             return complete
-        parts = [increment.latencies[family] for increment in self.increments if family in increment.latencies]
-        if parts:
-            return histogram.total(parts), complete
+        found = observed([increment.latencies for increment in self.increments], family)
+        if found is not None:
+            return found, complete
         return _NOTHING_FINISHED if quiet else Unknown(f"no sample of {family} in the window")
 
     def _complete(self, flow: int, since: float | None) -> bool | Unknown:

@@ -1,36 +1,39 @@
-"""The latencies of one increment in one array: a window keeps a dozen of them for each workload.
+"""The latencies of one increment in little room: a window keeps a dozen of them for each workload.
 
-As objects, the eight histograms of a vLLM take 2.7 KB an increment, most of it for objects' heads; so, 1.4 KB.
+As objects, the eight histograms of a vLLM take 2.7 KB an increment, most of it for objects' heads; so, 0.5 KB. What a
+window observed is summed as it lies, without an object for each increment's histogram.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
+from scaler.signals import histogram
 from scaler.signals.observation import Buckets
 
-#: The families, each with its bounds and where its numbers begin in the array: counts, then sum, then samples.
-_Layout = dict[str, tuple[tuple[float, ...], int]]
+#: The families, each with its bounds, its place among the sums, and where its counts begin: the buckets', and one more
+#: for all samples.
+_Layout = dict[str, tuple[tuple[float, ...], int, int]]
+#: What counts are kept in, by the largest they may be: they are whole, unless a replica's late ones were shared out.
+_WHOLE = (("H", 0xFFFF), ("I", 0xFFFF_FFFF))
 
 
 class PackedLatencies(Mapping[str, Buckets]):
     """Family → bucket increases, unpacked when asked for; an immutable value like the mapping it was made of."""
 
-    __slots__ = ("_layout", "_numbers")
+    __slots__ = ("_counts", "_layout", "_sums")
 
     def __init__(self, latencies: Mapping[str, Buckets]) -> None:
         self._layout = _layout(tuple((family, buckets.bounds) for family, buckets in latencies.items()))
-        self._numbers = array("d")
-        for buckets in latencies.values():
-            self._numbers.extend((*buckets.cumulative, buckets.sum, buckets.count))
+        self._sums = array("d", [buckets.sum for buckets in latencies.values()])
+        self._counts = _narrow([count for each in latencies.values() for count in (*each.cumulative, each.count)])
 
     def __getitem__(self, family: str) -> Buckets:
-        bounds, begin = self._layout[family]
-        end = begin + len(bounds)
-        numbers = self._numbers
-        return Buckets(bounds, tuple(numbers[begin:end]), numbers[end], numbers[end + 1])
+        bounds, place, begin = self._layout[family]
+        *cumulative, count = map(float, self._counts[begin : begin + len(bounds) + 1])
+        return Buckets(bounds, tuple(cumulative), self._sums[place], count)
 
     def __contains__(self, family: object) -> bool:
         return family in self._layout
@@ -45,11 +48,37 @@ class PackedLatencies(Mapping[str, Buckets]):
         return f"PackedLatencies({dict(self)!r})"
 
 
+def observed(parts: Sequence[Mapping[str, Buckets]], family: str) -> Buckets | None:
+    """All that ``parts`` observed of one family; None where none of them did."""
+    having = [part for part in parts if family in part]
+    if not having:
+        return None
+    packed = [part for part in having if isinstance(part, PackedLatencies)]
+    layouts = [part._layout[family] for part in packed]
+    if len(packed) < len(having) or any(bounds is not layouts[0][0] for bounds, _, _ in layouts):
+        return histogram.total([part[family] for part in having])
+    bounds, length = layouts[0][0], len(layouts[0][0]) + 1
+    rows = [part._counts[begin : begin + length] for part, (_, _, begin) in zip(packed, layouts, strict=True)]
+    *cumulative, count = map(float, map(sum, zip(*rows, strict=True)))
+    seconds = sum([part._sums[place] for part, (_, place, _) in zip(packed, layouts, strict=True)])
+    return Buckets(bounds, tuple(cumulative), seconds, count)
+
+
+def _narrow(counts: Sequence[float]) -> array[float] | array[int]:
+    """The counts in the least room that holds them exactly."""
+    largest = max(counts, default=0.0)
+    if min(counts, default=0.0) >= 0 and all(map(float.is_integer, counts)):
+        for kind, most in _WHOLE:
+            if largest <= most:
+                return array(kind, map(int, counts))
+    return array("d", counts)
+
+
 @lru_cache(maxsize=1024)
 def _layout(families: tuple[tuple[str, tuple[float, ...]], ...]) -> _Layout:
     """One object for every increment of the same families: an engine has one layout."""
     begin, layout = 0, {}
-    for family, bounds in families:
-        layout[family] = bounds, begin
-        begin += len(bounds) + 2
+    for place, (family, bounds) in enumerate(families):
+        layout[family] = histogram.shared_bounds(bounds), place, begin
+        begin += len(bounds) + 1
     return layout

@@ -28,7 +28,7 @@ from scaler.signals.model import (
     Unknown,
     is_zero,
 )
-from scaler.signals.observation import EngineSample, Observation
+from scaler.signals.observation import Demand, EngineSample, Observation
 from scaler.signals.replica_counts import some_asked_for, with_replica_counts
 from scaler.signals.watermark import activity_watermark, unchanged_since
 
@@ -118,8 +118,9 @@ def fold(
         arrivals_dispersion=counts.dispersion if counts else None,
         counters_moved=moved,
         warnings=tuple(sorted(warnings)),
+        **_told_by_gateways(signals, observation.demand),
     )
-    return history, _with_queried(_with_applied(_with_demand(signals, observation), observation), observation)
+    return history, _with_queried(_with_applied(signals, observation), observation)
 
 
 def _measured(history: History, coverage: Coverage, window_seconds: float) -> Signals:
@@ -247,30 +248,27 @@ def _all_zero(at: float) -> Signals:
     )
 
 
-def _with_demand(signals: Signals, observation: Observation) -> Signals:
-    """``signals`` with what gateways told. Their arrivals stand in only where the engines' are not known: at zero
-    replicas nobody else sees a request come.
+def _told_by_gateways(signals: Signals, demand: Demand | None) -> dict[str, Any]:
+    """The signals that gateways tell. Their arrivals stand in only where the engines' are not known: at zero replicas
+    nobody else sees a request come.
     """
-    demand = observation.demand
     if demand is None:
-        return replace(signals, pending=_NO_WAKE_SOURCE, wake_demand=_NO_WAKE_SOURCE)
+        return {"pending": _NO_WAKE_SOURCE, "wake_demand": _NO_WAKE_SOURCE}
     pending: Signal[float] = (
         Unknown(demand.reason or "no gateway reports its pending requests")
         if demand.pending is None
         else Known(max(0.0, demand.pending - _served(signals, demand.in_flight)), demand.at)
     )
-    recent, last = signals.arrivals_recent_per_second, signals.arrivals_last_per_second
+    told: dict[str, Any] = {
+        "pending": pending,
+        "wake_demand": Known(1.0 if demand.wake_requested else 0.0, demand.at),
+    }
     if demand.arrivals_per_second is not None:
-        told = Known(demand.arrivals_per_second, demand.at)
-        recent = recent if isinstance(recent, Known) else told
-        last = last if isinstance(last, Known) else told
-    return replace(
-        signals,
-        pending=pending,
-        wake_demand=Known(1.0 if demand.wake_requested else 0.0, demand.at),
-        arrivals_recent_per_second=recent,
-        arrivals_last_per_second=last,
-    )
+        arrivals = Known(demand.arrivals_per_second, demand.at)
+        for name in ("arrivals_recent_per_second", "arrivals_last_per_second"):
+            if not isinstance(getattr(signals, name), Known):
+                told[name] = arrivals
+    return told
 
 
 def _served(signals: Signals, in_flight: float) -> float:
