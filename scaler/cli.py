@@ -14,6 +14,7 @@ from scaler.pack.dashboards.command import dashboards
 from scaler.probe.command import probe
 from scaler.serve.ask_command import explain
 from scaler.serve.command import serve
+from scaler.serve.override_command import override
 
 app = typer.Typer(
     name="loadtide",
@@ -27,7 +28,7 @@ app = typer.Typer(
     ask [bold]loadtide explain NAMESPACE/NAME[/bold] why it decided what it did. [bold]loadtide check FILE...[/bold]
     finds mistakes in ScaledObjects and policies before they cost anything.""",
 )
-for command in (serve, explain, check, probe, rules, dashboards):
+for command in (serve, explain, override, check, probe, rules, dashboards):
     app.command()(command)
 app.add_typer(lab)
 

@@ -104,7 +104,7 @@ def test_the_routes_listed_are_all_the_routes_there_are() -> None:
         for route in routes.routes()
         if route.resource is not None and route.method != "HEAD" and not route.resource.canonical.startswith("/page/")
     }
-    assert set(re.findall(r"`(GET|POST) (/[^`\s]*)`", README)) == there
+    assert set(re.findall(r"`(GET|POST|PUT|DELETE) (/[^`\s]*)`", README)) == there
 
 
 def metric_names() -> Iterator[str]:

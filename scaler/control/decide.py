@@ -13,6 +13,7 @@ from scaler.control.activity import ActivityMove, move_activity
 from scaler.control.attribution import attribute, memory_emergency, memory_pressure
 from scaler.control.batch import BatchMove, adaptive_batch, busiest_running, protect_memory
 from scaler.control.jump import JumpSeen, jump_reason, recognise_jump
+from scaler.control.mode import batch_is_ours, laws_alone, rule, ruling
 from scaler.control.model import (
     Admission,
     Cause,
@@ -43,7 +44,7 @@ def guard(policy: Policy, memory: Memory, signals: Signals, now: Now) -> BatchMo
     if memory.targets is not None and memory_emergency(policy, signals) is None:
         return _as_published(memory.targets)
     situation = situate(policy, memory, signals, now)
-    return protect_memory(situation) or _keep(situation)
+    return (protect_memory(situation) if batch_is_ours(policy, memory, now) else None) or _keep(situation)
 
 
 def decide(policy: Policy, memory: Memory, signals: Signals, now: Now) -> Decision:
@@ -52,6 +53,14 @@ def decide(policy: Policy, memory: Memory, signals: Signals, now: Now) -> Decisi
     Pure: no clock, no I/O; ``memory`` is not changed, the decision carries the next one. Never raises for any
     combination of signal statuses: doubt holds, and after ``policy.hold_seconds`` the decision is not ``available``.
     """
+    if laws_alone(policy, memory):
+        return judge(policy, memory, signals, now)
+    who = ruling(policy, memory, signals, now)
+    return rule(policy, memory, signals, who, judge(policy, who.start, signals, now))
+
+
+def judge(policy: Policy, memory: Memory, signals: Signals, now: Now) -> Decision:
+    """What the laws decide, whoever rules."""
     situation = situate(policy, memory, signals, now)
     cause = attribute(situation)
     state, below_low_seconds = classify(situation, cause)
@@ -74,6 +83,7 @@ def decide(policy: Policy, memory: Memory, signals: Signals, now: Now) -> Decisi
         *replicas.reasons,
         *batch.reasons,
         *_admission_reasons(situation, batch, cause),
+        *_budget_reasons(situation, batch),
         *_cause_reasons(situation, cause),
     )
     suppressed = (*activity.suppressed, *replicas.suppressed, *batch.suppressed)
@@ -209,6 +219,16 @@ def _admission_reasons(situation: Situation, batch: BatchMove, cause: Cause | No
     if pressure is not None:
         return (Reason(Code.MEMORY_PRESSURE, Target.ADMISSION, *pressure),)
     return (Reason(Code.LATENCY_WARNING, Target.ADMISSION, cause),)
+
+
+def _budget_reasons(situation: Situation, batch: BatchMove) -> tuple[Reason, ...]:
+    """Why a token budget is another that no law has moved: the policy declares another."""
+    before = situation.memory.targets
+    moved = any(reason.target is Target.TOKEN_BUDGET for reason in batch.reasons)
+    if before is None or before.token_budget == batch.token_budget or moved:
+        return ()
+    declared = situation.policy.batch.token_budget
+    return (Reason(Code.BATCH_START, Target.TOKEN_BUDGET, None, None if declared is None else float(declared)),)
 
 
 def _say_doubt(

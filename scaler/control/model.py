@@ -59,6 +59,15 @@ class Target(StrEnum):
     ADMISSION = "admission"
 
 
+class Mode(StrEnum):
+    """Who rules the targets: the laws, what is there already, what stood last, or an operator's override."""
+
+    ACTIVE = "active"
+    ADVISORY = "advisory"
+    PAUSED = "paused"
+    OVERRIDE = "override"
+
+
 class Code(StrEnum):
     """Why something was decided or held back. Codes are data; :mod:`scaler.serve.words` gives each its sentence."""
 
@@ -103,6 +112,13 @@ class Code(StrEnum):
     STALLED = "stalled"
     OBJECTIVE_UNREACHABLE = "objective_unreachable"
     UNATTRIBUTED = "unattributed"
+    # who rules
+    ADVISORY = "advisory"  # what is there stays
+    ASKED_UNKNOWN = "asked_unknown"  # UNAVAILABLE: nobody tells the count that is to stay
+    PAUSED = "paused"
+    OVERRIDE = "override"  # the signal is who, the value when it ends (Unix seconds)
+    OVERRIDE_ENDED = "override_ended"
+    RESUMED = "resumed"  # the mode is active again
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,13 +161,27 @@ class Targets:
 
 
 @dataclass(frozen=True, slots=True)
+class Override:
+    """An operator's word on ``replicas``, ``batch`` or both (None: left to whoever rules without it), until ``until``
+    (timezone-aware). ``by`` is who said so. A time of day and no duration: that is what was agreed between people, and
+    a scaler that is away for a while does not prolong it.
+    """
+
+    replicas: int | None
+    batch: int | None
+    until: datetime
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Memory:
     """Everything ``decide`` remembers, as plain values: what makes a restart harmless and a backtest honest.
 
     Times are elapsed durations in seconds, never clock readings; None means "never". ``tick_mono`` is the one
     exception, the monotonic time of the last tick: the store drops it, so that the first tick after a restart counts no
     time. ``batch_before_protection`` is where a shrunk batch goes back to, ``batch_was_engines_own`` that it was the
-    engine's own setting (nothing published) and returns to that.
+    engine's own setting (nothing published) and returns to that. ``targets`` are those published, whoever rules
+    (``mode``); ``set_aside`` what an override took the place of, ``advised_replicas`` the last advice in advisory mode.
     """
 
     tick_mono: float | None = None
@@ -178,6 +208,10 @@ class Memory:
     latency_p95_seconds: float | None = None
     waiting: float | None = None
     saturated_sequences: float | None = None
+    mode: Mode = Mode.ACTIVE
+    override: Override | None = None
+    set_aside: Targets | None = None
+    advised_replicas: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +232,8 @@ class Decision:
 
     ``need`` is the replicas the load asks for before floor, ceiling and holds; ``ready`` the replicas counted on.
     ``utilisation`` is load over capacity within objectives, None where it cannot be told. ``verdicts`` holds, per
-    objective bound (``ttft``, ``ttft_critical``, ...), what the window's P95 says of it.
+    objective bound (``ttft``, ``ttft_critical``, ...), what the window's P95 says of it. ``targets`` are what the world
+    is told under ``mode``; ``advised`` what the laws would have told, None where they rule and the two are one.
     """
 
     targets: Targets
@@ -215,3 +250,5 @@ class Decision:
     capacity: CapacityEstimate
     verdicts: Mapping[str, Verdict]
     next_memory: Memory
+    mode: Mode = Mode.ACTIVE
+    advised: Targets | None = None

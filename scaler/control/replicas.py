@@ -186,7 +186,7 @@ def _remember_need(situation: Situation, need: int) -> tuple[tuple[float, int], 
     earlier = memory.needs
     if memory.targets is None:
         # Taking over a running workload: what runs is taken for needed until a whole window says otherwise.
-        earlier = ((0.0, situation.ready or 0),)
+        earlier = ((0.0, situation.replicas),)
     aged = tuple((age + situation.elapsed_seconds, past) for age, past in earlier)
     return (*((age, past) for age, past in aged if age <= window and past > need), (0.0, need))
 

@@ -61,8 +61,10 @@ class Situation:
 
     @property
     def replicas(self) -> int:
-        """The replicas last asked for; before any decision, those that are ready."""
-        return self.memory.targets.replicas if self.memory.targets else (self.ready or 0)
+        """The replicas last asked for, by us; before any decision, as the cluster says, and those that are ready."""
+        if self.memory.targets:
+            return self.memory.targets.replicas
+        return max(self.ready or 0, int(known_value(self.signals.asked_replicas) or 0.0))
 
     @property
     def batch(self) -> int | None:
@@ -71,16 +73,8 @@ class Situation:
 
     @property
     def start_batch(self) -> int | None:
-        """The first batch published: the declared one; else what the strategy starts from, ``adaptive`` the engine's
-        cap where it is known, ``stepwise`` eight.
-        """
-        batch = self.policy.batch
-        if batch.start is not None:
-            return batch.start
-        if self.policy.strategy == "stepwise":
-            return max(batch.min, min(STEPWISE_START, batch.max or STEPWISE_START))
-        applied = known_value(self.signals.applied_batch)
-        return batch.max or (None if applied is None else max(batch.min, int(applied)))
+        """See :func:`first_batch`."""
+        return first_batch(self.policy, self.signals)
 
     @property
     def nobody_to_hear(self) -> bool:
@@ -122,6 +116,19 @@ def situate(policy: Policy, memory: Memory, signals: Signals, now: Now) -> Situa
         utilisation=_utilisation(signals, ready, flow),
         verdicts=judge_objectives(policy, signals),
     )
+
+
+def first_batch(policy: Policy, signals: Signals) -> int | None:
+    """The first batch published: the declared one; else what the strategy starts from, ``adaptive`` the engine's cap
+    where it is known, ``stepwise`` eight.
+    """
+    batch = policy.batch
+    if batch.start is not None:
+        return batch.start
+    if policy.strategy == "stepwise":
+        return max(batch.min, min(STEPWISE_START, batch.max or STEPWISE_START))
+    applied = known_value(signals.applied_batch)
+    return batch.max or (None if applied is None else max(batch.min, int(applied)))
 
 
 def judge_objectives(policy: Policy, signals: Signals) -> dict[str, Verdict]:

@@ -246,6 +246,7 @@ class Idle(Group):
 
 
 Strategy = Literal["adaptive", "stepwise"]
+ModeName = Literal["active", "advisory", "paused"]
 Engine = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")]
 
 
@@ -256,6 +257,9 @@ class Policy(Group):
     """The engine preset (``scaler/signals/engines``)."""
     strategy: Strategy = "adaptive"
     """``adaptive``: attribute, then act. ``stepwise``: threshold and factor, the reference."""
+    mode: ModeName = "active"
+    """``active``: decide and act. ``advisory``: decide and publish, change nothing: KEDA is told the replicas that are
+    asked for already (needs ``target``), engines keep their own batch. ``paused``: hold the last targets."""
     window_seconds: Annotated[float, Field(ge=10.0, le=3600.0)] = 60.0
     """Over how long rates and percentiles are measured."""
     hold_seconds: Seconds = 120.0

@@ -22,6 +22,7 @@ def warnings_of(policy: Policy, hidden: Collection[Path] = ()) -> tuple[str, ...
         *_gpu(policy),
         *prometheus_warnings(policy, hidden),
         *_wake(policy),
+        *_mode(policy),
         *_ceiling_undeclared(policy),
         *_cap_undeclared(policy),
     ]
@@ -64,6 +65,14 @@ def _wake(policy: Policy) -> Iterator[str]:
             "nothing can wake this workload from zero: no wake source is declared, so its floor is 1; declare "
             "gateway.urls where a gateway's metrics show demand, or enable push (push.enabled: true) where one can "
             "report it, or declare replicas.min: 1"
+        )
+
+
+def _mode(policy: Policy) -> Iterator[str]:
+    if policy.mode == "advisory" and policy.target.name is None:
+        yield (
+            "mode: advisory tells KEDA the replicas that are asked for already, and nothing counts those: declare "
+            "target.name (the ScaledObject's scaleTargetRef), or KEDA is told UNAVAILABLE for as long as this lasts"
         )
 
 

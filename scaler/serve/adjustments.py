@@ -6,10 +6,10 @@ from functools import lru_cache
 
 import structlog
 
-from scaler.control.model import LoadState, Target, Targets
+from scaler.control.model import LoadState, Mode, Target, Targets
 from scaler.serve.quantities import plain_value
 from scaler.serve.snapshot import Adjustment, Snapshot
-from scaler.serve.words import sentence
+from scaler.serve.words import decided_sentence
 from scaler.serve.workloads import Workload
 from scaler.signals.model import status
 
@@ -37,10 +37,7 @@ def record_adjustment(workload: Workload, before: Targets | None, snapshot: Snap
         cause=decision.cause,
         changes={name: [old, new] for name, old, new in made.changes},
         reasons=[
-            sentence(
-                reason, decision.targets, need=decision.need, batch_before=None if before is None else before.batch
-            )
-            for reason in decision.reasons
+            decided_sentence(reason, decision, None if before is None else before.batch) for reason in decision.reasons
         ],
         signals={name: value for name, _, value in made.signal_values if value is not None},
     )
@@ -56,6 +53,9 @@ def adjustment_between(before: Targets | None, last: Snapshot | None, snapshot: 
         old, new = getattr(before, target, None), getattr(decision.targets, target)
         if old != new:
             changes.append((target.value, old, new))
+    old_mode = last.decision.mode if last else Mode.ACTIVE
+    if old_mode is not decision.mode:
+        changes.append(("mode", old_mode, decision.mode))
     old_state = last.decision.state if last else LoadState.UNKNOWN
     if old_state is not decision.state:
         changes.append(("state", old_state, decision.state))

@@ -1,4 +1,4 @@
-"""``/v1``: what readers may know of workloads; demand and wakes from gateways, and what engines applied."""
+"""``/v1``: what readers may know of workloads; demand and wakes, what engines applied, and overrides."""
 
 from __future__ import annotations
 
@@ -13,12 +13,22 @@ from aiohttp import web
 
 from scaler import __version__
 from scaler.consume.contract import VALID_SECONDS_HEADER, VALID_UNTIL_HEADER, ContractError, ServedTarget, parse_report
+from scaler.control.model import Override
 from scaler.serve.demand_body import DemandBodyError, parse_demand
 from scaler.serve.inbox import TooManySourcesError
 from scaler.serve.limits import LimitReached, Limits, Seats
+from scaler.serve.override_body import OverrideBodyError, parse_override
 from scaler.serve.ownership import OwnerUnheard, Told
+from scaler.serve.plain_json import instant
 from scaler.serve.published import PublishedWorkload, PublishedWorkloads
-from scaler.serve.render import Document, adjustment, instant, served_target, workload_detail, workload_summary
+from scaler.serve.render import (
+    Document,
+    adjustment,
+    override_document,
+    served_target,
+    workload_detail,
+    workload_summary,
+)
 from scaler.serve.snapshot import Snapshot
 from scaler.serve.timeline import COARSE_SECONDS, COARSE_SLOT, columns
 
@@ -45,7 +55,7 @@ class ApiError(Exception):
 
 
 class Api:
-    """The handlers over ``workloads``. ``token``: what gateways must show, None where none is configured.
+    """The handlers over ``workloads``. ``token``: what gateways and operators must show, None where none is configured.
 
     Once ``stopping`` is set, requests that wait are answered at once.
     """
@@ -74,6 +84,8 @@ class Api:
             web.post(f"{one}/demand", self.take_demand),
             web.post(f"{one}/wake", self.take_wake),
             web.post(f"{one}/applied", self.take_applied),
+            web.put(f"{one}/override", self.put_override),
+            web.delete(f"{one}/override", self.delete_override),
         ]
 
     async def list_workloads(self, request: web.Request) -> web.Response:
@@ -186,6 +198,27 @@ class Api:
         except OwnerUnheard as error:
             raise ApiError(503, f"{error}; try again, or another replica", {"Retry-After": "1"}) from None
         return web.json_response({"accepted": True}, status=202)
+
+    async def put_override(self, request: web.Request) -> web.Response:
+        """An operator's word on replicas, batch or both, until its time; it takes the place of any before it."""
+        workload, utc = self._authorised(request), self._workloads.utc()
+        try:
+            override = parse_override(await _body(request), workload.resolved.policy, utc)
+        except OverrideBodyError as error:
+            raise ApiError(400, str(error)) from None
+        return await self._override(workload, override)
+
+    async def delete_override(self, request: web.Request) -> web.Response:
+        """No override any more; it is no error that there was none."""
+        return await self._override(self._authorised(request), None)
+
+    async def _override(self, workload: PublishedWorkload, override: Override | None) -> web.Response:
+        try:
+            await self._workloads.set_override(workload, override)
+        except OwnerUnheard as error:
+            raise ApiError(503, f"{error}; try again, or another replica", {"Retry-After": "1"}) from None
+        document = {"workload": workload.name, "override": override_document(override, self._workloads.utc())}
+        return web.json_response(document)
 
     def _is_current(self, snapshot: Snapshot | None) -> bool:
         return snapshot is not None and self._workloads.is_current(snapshot)

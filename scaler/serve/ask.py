@@ -21,14 +21,33 @@ async def fetch_workload(url: str, workload: str, read_token: str | None = None)
 
     Raises :class:`ScalerUnreachable` in words for a person.
     """
+    return await _answer("GET", _address(url, workload), read_token)
+
+
+async def put_override(url: str, workload: str, token: str | None, wanted: dict[str, Any]) -> dict[str, Any]:
+    """Set the override ``wanted`` (the body of ``PUT .../override``); the scaler's answer. Raises as
+    :func:`fetch_workload`.
+    """
+    return await _answer("PUT", f"{_address(url, workload)}/override", token, wanted)
+
+
+async def end_override(url: str, workload: str, token: str | None) -> dict[str, Any]:
+    """End the workload's override; the scaler's answer. Raises as :func:`fetch_workload`."""
+    return await _answer("DELETE", f"{_address(url, workload)}/override", token)
+
+
+def _address(url: str, workload: str) -> str:
     if workload.count("/") != 1 or not all(workload.split("/")):
         raise ScalerUnreachable(f"{workload!r} is no workload; write the ScaledObject's namespace/name")
-    address = f"{url.rstrip('/')}/v1/workloads/{workload}"
-    headers = {} if read_token is None else {"Authorization": f"Bearer {read_token}"}
+    return f"{url.rstrip('/')}/v1/workloads/{workload}"
+
+
+async def _answer(method: str, address: str, token: str | None, body: dict[str, Any] | None = None) -> dict[str, Any]:
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     try:
         async with (
             aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=PATIENCE_SECONDS), headers=headers) as session,
-            session.get(address) as response,
+            session.request(method, address, json=body) as response,
         ):
             document = await response.json()
             if response.status == 200:

@@ -9,6 +9,7 @@ import structlog
 from scaler.serve.copies import Copies
 from scaler.serve.holding import Held
 from scaler.serve.membership import Membership
+from scaler.serve.override_relay import overrule
 from scaler.serve.ownership import plan
 from scaler.serve.redis_store import RedisStore
 from scaler.serve.relay import Relay
@@ -85,6 +86,7 @@ class Claims:
         self._relay.put_applied(workload, kept.applied)
         away = self._workloads.mono() - self._membership.mono_at(kept.memory_at_ms)
         inherit(workload, kept.memory, away, self._workloads.utc())
+        overrule(workload, kept.override, self._workloads.utc())
         self._held[name] = Held(token, self._copies.take(workload, kept.written))
         self._copies.place(name, session, token)
         log.info(

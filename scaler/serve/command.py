@@ -76,8 +76,8 @@ def serve(
     token_file: Annotated[
         Path | None,
         typer.Option(
-            help="File with the bearer token that gateways show to POST /demand and /wake. Or set LOADTIDE_TOKEN. "
-            "Without either nobody can push.",
+            help="File with the bearer token that gateways show to POST /demand and /wake, and operators to set an "
+            "override. Or set LOADTIDE_TOKEN. Without either nobody can.",
             envvar="LOADTIDE_TOKEN_FILE",
         ),
     ] = None,

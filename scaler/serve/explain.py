@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from scaler.control.model import Code, LoadState
+from scaler.control.model import Code, LoadState, Mode
 from scaler.serve.quantities import counted, duration, number, quantity
 
 Document = dict[str, Any]
@@ -44,6 +44,10 @@ _ADVICE: dict[str, str] = {
     Code.IDLE_UNPROVEN: "restore the missing signal, or the workload will never be taken to zero",
     Code.SIGNAL_LOST: "restore the missing signal: replicas cannot go down without it",
     Code.SIGNAL_LOST_TOO_LONG: "restore the missing signal: KEDA keeps the present count until then",
+    Code.ASKED_UNKNOWN: "declare target.name, so that the cluster is asked how many replicas are to stay",
+    Code.ADVISORY: "write mode: active to let the advice be carried out",
+    Code.PAUSED: "write mode: active to let the laws rule again",
+    Code.OVERRIDE: "end the override before its time with: loadtide override NAMESPACE/NAME --end",
     Code.UNATTRIBUTED: "declare a TTFT or TPOT objective: they tell queueing from slow steps",
 }
 
@@ -77,6 +81,8 @@ def _heading(document: Document) -> Text:
 
 def _wants(document: Document) -> Iterator[Text]:
     """The targets in a line each, and the objectives against their P95."""
+    if document["mode"] != Mode.ACTIVE:
+        yield Text(f"  mode       {_mode(document)}", "yellow")
     replicas = document["replicas"]
     line = f"{counted(replicas['desired'], 'replicas')} wanted"
     if not document["available"]:
@@ -117,6 +123,17 @@ def _applied(document: Document) -> str:
         more = f" and {len(astray) - REPLICAS_NAMED} more" if len(astray) > REPLICAS_NAMED else ""
         line += f"; its own setting: {', '.join(astray[:REPLICAS_NAMED])}{more}"
     return line
+
+
+def _mode(document: Document) -> str:
+    """Who rules, and what the laws would do."""
+    told, override, advised = f"{document['mode']}: {document['mode_words']}", document["override"], document["advised"]
+    if override is not None:
+        told += f" ({override['by']}, for another {duration(override['remaining_seconds'])})"
+    if advised is not None:
+        batch = "the engine's own batch" if advised["batch_size"] is None else f"batch {number(advised['batch_size'])}"
+        told += f"; by the laws {counted(advised['replicas'], 'replicas')}, {batch}"
+    return told
 
 
 def _signals(signals: list[Document]) -> Iterator[RenderableType]:

@@ -17,7 +17,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoM
 from prometheus_client.metrics_core import Metric
 
 from scaler import __version__
-from scaler.control.model import Admission, LoadState
+from scaler.control.model import Admission, LoadState, Mode
 from scaler.policy.model import Policy
 from scaler.serve.exposition import GaugeText, labels_text
 from scaler.serve.published import PublishedWorkload, PublishedWorkloads
@@ -41,6 +41,11 @@ GAUGES: Mapping[str, str] = {
     "needed_replicas": "Replicas the load asks for, before floor, ceiling and holds.",
     "replicas_floor": "Fewest replicas now.",
     "replicas_ceiling": "Most replicas now. Absent: the policy declares none.",
+    "mode": "1 for who rules the targets (active: what is decided is done), 0 for the others.",
+    "override_seconds": "For how much longer an operator's override rules, at the last tick. Absent: there is none.",
+    "advised_replicas": "Replicas the laws would tell KEDA, whoever rules; in mode active those desired.",
+    "advised_active": "1 while the laws would have the workload above zero replicas, whoever rules.",
+    "advised_batch_size": "Batch the laws would publish, whoever rules. Absent: the engine's own.",
     "ready_replicas": "Replicas that report and serve. Absent: not known.",
     "active": "1 while the workload should be above zero replicas.",
     "available": "1 while KEDA gets a number; 0 while it is told UNAVAILABLE, because signals are lost for too long.",
@@ -158,6 +163,14 @@ def _tell(samples: _Samples, snapshot: Snapshot, mono: float) -> None:
     samples.put("target_token_budget", targets.token_budget)
     samples.one_hot("admission", "admission", _words(Admission), targets.admission.value)
     samples.put("desired_replicas", targets.replicas)
+    advised, override = decision.advised or targets, decision.next_memory.override
+    samples.one_hot("mode", "mode", _words(Mode), decision.mode.value)
+    if override is not None:
+        left = (override.until - snapshot.decided_at.utc).total_seconds()
+        samples.put("override_seconds", max(0.0, left))
+    samples.put("advised_replicas", advised.replicas)
+    samples.put("advised_active", advised.active)
+    samples.put("advised_batch_size", advised.batch)
     samples.put("needed_replicas", decision.need)
     samples.put("replicas_floor", decision.floor)
     samples.put("replicas_ceiling", decision.ceiling)

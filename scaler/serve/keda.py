@@ -14,7 +14,7 @@ from typing import Any, Generic, NoReturn, Protocol, TypeAlias, TypeVar
 
 import grpc
 
-from scaler.control.model import Code, Decision, Reason, Suppressed
+from scaler.control.model import Code, Decision, Mode, Reason, Suppressed
 from scaler.policy.errors import PolicyError
 from scaler.serve import externalscaler_pb2_grpc
 from scaler.serve.externalscaler_pb2 import (
@@ -150,6 +150,7 @@ class KedaService(externalscaler_pb2_grpc.ExternalScalerServicer, Generic[W]):
     async def StreamIsActive(self, request: ScaledObjectRef, context: Context) -> None:  # noqa: N802
         """``true`` on open if active, when activity begins, and again every :data:`REPEAT_SECONDS` while there is no
         ready replica. Nothing else: older KEDA acts at once on a pushed ``false``, past other triggers and cooldown.
+        In advisory mode nothing at all: a pushed ``true`` could only wake what somebody has just put to zero.
         """
         name, metadata = await _asked_for(request, context)
         workload = await self._registered(name, metadata, context)
@@ -168,7 +169,9 @@ class KedaService(externalscaler_pb2_grpc.ExternalScalerServicer, Generic[W]):
                 self._workloads.asked(workload)
                 version = workload.version
                 decision = self._judged(workload.snapshot)
-                if decision is not None:  # doubt is no edge: neither a falling one nor, after it, a rising one
+                if (
+                    decision is not None and decision.mode is not Mode.ADVISORY
+                ):  # doubt is no edge: neither a falling one nor, after it, a rising one
                     active = decision.targets.active
                     waits_for_replica = decision.ready in (0, None)
                     if active and (not was_active or (waits_for_replica and loop.time() >= due)):
@@ -229,6 +232,8 @@ class KedaService(externalscaler_pb2_grpc.ExternalScalerServicer, Generic[W]):
 
 def lost_signals(decision: Decision) -> str:
     """One sentence on the signals whose loss makes ``decision`` unavailable."""
+    if any(reason.code is Code.ASKED_UNKNOWN for reason in decision.reasons):
+        return f"mode {decision.mode}: the replicas asked for are to stay, and no source tells how many those are"
     said = {Code.SIGNAL_LOST, Code.SIGNAL_LOST_TOO_LONG}
     causes: tuple[Reason | Suppressed, ...] = (*decision.reasons, *decision.suppressed)
     lost = [cause.signal for cause in causes if cause.code in said and cause.signal]

@@ -13,6 +13,7 @@ from typing import Any
 
 import structlog
 
+from scaler.control.model import Override
 from scaler.policy.metadata import storable
 from scaler.serve.claims import STEADY_SECONDS, Claims
 from scaler.serve.copies import Copies
@@ -20,6 +21,7 @@ from scaler.serve.holding import Held
 from scaler.serve.inbox import TooManySourcesError
 from scaler.serve.lease import LEASE_SECONDS, RETRY_SECONDS
 from scaler.serve.membership import Membership
+from scaler.serve.override_relay import OverrideRelay
 from scaler.serve.ownership import OwnerUnheard, Superseded, Told, put
 from scaler.serve.published_json import encode
 from scaler.serve.redis_link import RedisLink, RedisTrouble
@@ -54,6 +56,7 @@ class SharedOwnership:
         self._held: dict[str, Held] = {}
         self._copies = Copies(workloads, store, self._membership, self._held.__contains__)
         self._relay = Relay(store, self._membership)
+        self._overrides = OverrideRelay(workloads, store)
         self._claims = Claims(
             workloads, store, self._membership, self._copies, self._relay, self._held, steady_seconds=steady_seconds
         )
@@ -137,6 +140,16 @@ class SharedOwnership:
         if not taken:
             raise TooManySourcesError("as many sources as are kept report already; give each one lasting name")
 
+    async def set_override(self, workload: Workload, override: Override | None) -> None:
+        """Into Redis, from where the owner takes it; from there to ours at once, where it is ours."""
+        try:
+            if not self._lease.in_reach:
+                raise OwnerUnheard(self.trouble)
+            await self._overrides.tell(workload.name, override)
+            await self._overrides.take(filter(self.owns, (workload.name,)))
+        except (RedisTrouble, OwnerUnheard) as trouble:
+            raise OwnerUnheard(f"{workload.name}: its owner cannot be told: {trouble}") from trouble
+
     async def start(self) -> None:
         """Begin to beat, listen and follow; wait a little for the first contact, so that readiness means something."""
         for keeping in (self._membership.keep(), self._listen(), self._copies.follow(), self._keep()):
@@ -184,6 +197,7 @@ class SharedOwnership:
         restarts = self._membership.restarts
         if restarts != self._told_restarts:
             await self._copies.tell_again()
+            await self._overrides.tell_again(self._held)
             self._told_restarts, self._compare_due = restarts, self._workloads.mono()
         for name in [name for name, held in self._held.items() if held.confirmed_at != restarts]:
             self._run(self._rewrite(name))
@@ -195,6 +209,7 @@ class SharedOwnership:
         if now >= self._compare_due:
             self._compare_due = now + COMPARE_SECONDS
             await self._copies.compare()
+            await self._overrides.take(self._held)
             self._compared.set()
             held = filter(None, map(self._workloads.get, self._held))
             self._untold |= {workload.name for workload in held if self._copies.is_news(workload)}
@@ -269,6 +284,8 @@ class SharedOwnership:
             case ["applied", name, by] if by != session and self.owns(name) and name not in self._to_take:
                 self._to_take.add(name)
                 self._run(self._take_applied(name))
+            case ["override", name] if self.owns(name):
+                self._run(self._take_override(name))
             case ["registered", _]:
                 self._to_learn = True
                 self._membership.after_beat.set()
@@ -304,6 +321,10 @@ class SharedOwnership:
                 self._relay.put(workload, demand)
                 if evaluate:
                     self._workloads.evaluate_soon(workload)
+
+    async def _take_override(self, name: str) -> None:
+        with contextlib.suppress(RedisTrouble):
+            await self._overrides.take((name,))
 
     def _run(self, work: Coroutine[Any, Any, object]) -> None:
         task = asyncio.create_task(work)

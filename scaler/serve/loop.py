@@ -79,6 +79,7 @@ class Loop:
         self._dormant = Dormant(self._away)
         self._purge_due = workloads.mono()
         workloads.recall = self._recall
+        workloads.keep = self._keep
 
     def restore(self) -> None:
         """Bring back what the store remembers: memories, generations, and what is needed to resume the idle timers.
@@ -168,9 +169,9 @@ class Loop:
     def _evaluate_soon(self, workload: Workload) -> None:
         self._workloads.ownership.notice(workload)
         if self._workloads.ownership.owns(workload.name):
-            raised = _raised(workload, self._workloads.mono())
-            if raised is not None:
-                self._do(self._judge(workload, raised), f"wake {workload.name}")
+            at_hand = _raised(workload, self._workloads.mono()) or _overridden(workload)
+            if at_hand is not None:
+                self._do(self._judge(workload, at_hand), f"at once {workload.name}")
             self._start(workload)
 
     def _start(self, workload: Workload) -> asyncio.Task[None]:
@@ -253,6 +254,11 @@ class Loop:
         workloads.publish(workload, snapshot)
         self._undelivered.add(workload)
 
+    async def _keep(self, workload: Workload) -> None:
+        """Store one workload now."""
+        self._undelivered.add(workload)
+        await self._save()
+
     async def _save(self) -> None:
         """Store what has been decided since the last save, off the event loop: a slow disk delays no answer.
 
@@ -297,6 +303,14 @@ def _raised(workload: Workload, at: float) -> Observation | None:
     if (pending, wake) == (before.pending or 0.0, before.wake_requested):
         return None
     return replace(last, at=at, demand=replace(before, at=at, pending=pending, wake_requested=wake))
+
+
+def _overridden(workload: Workload) -> Observation | None:
+    """What was last read, where an override has been set or ended since: an operator need not wait for an engine."""
+    decided = None if workload.snapshot is None else workload.snapshot.decision.next_memory.override
+    if workload.observed is None or workload.memory.override == decided:
+        return None
+    return workload.observed[1]
 
 
 def _resume(workload: Workload) -> Memory:

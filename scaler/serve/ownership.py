@@ -49,11 +49,12 @@ for a while: moving costs the measurements of a window, and a scaler that crashe
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from scaler.consume.contract import AppliedReport
+from scaler.control.model import Override
 from scaler.serve.demand_body import DemandReport
 from scaler.serve.snapshot import Snapshot
 from scaler.serve.store import StoredWorkload
@@ -99,6 +100,9 @@ class Ownership(Protocol):
         :class:`scaler.serve.inbox.TooManySourcesError` and :class:`OwnerUnheard`.
         """
 
+    async def set_override(self, workload: Workload, override: Override | None) -> None:
+        """Let an operator's override rule from the next tick on, None: end it. Raises :class:`OwnerUnheard`."""
+
     async def start(self) -> None:
         """Take part. Returns soon, with or without the others in reach."""
 
@@ -136,6 +140,10 @@ class SoleOwner:
     async def tell(self, workload: Workload, told: Told) -> None:
         """Into the workload's inbox, or among its reports."""
         put(workload, told)
+
+    async def set_override(self, workload: Workload, override: Override | None) -> None:
+        """Into the workload's memory."""
+        workload.memory = replace(workload.memory, override=override)
 
     async def start(self) -> None:
         """Nothing to take part in."""

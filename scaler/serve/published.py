@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
+from scaler.control.model import Override
 from scaler.policy.layers import Resolved
 from scaler.serve.inbox import DemandInbox
 from scaler.serve.ownership import Told
@@ -65,6 +66,11 @@ class PublishedWorkloads(Protocol):
     async def tell(self, workload: Any, told: Told) -> None:
         """Take what was pushed to whoever ticks the workload. Raises TooManySourcesError, and OwnerUnheard where that
         one cannot be reached.
+        """
+
+    async def set_override(self, workload: Any, override: Override | None) -> None:
+        """Take an operator's override (None: its end) to whoever ticks the workload, who then does so at once. Raises
+        OwnerUnheard where it cannot be made known.
         """
 
     async def wait_change(self, workload: Any, version: int, timeout: float) -> None:

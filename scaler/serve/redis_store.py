@@ -6,6 +6,7 @@ Keys, all under ``loadtide:``:
 - ``loadtide:workloads``: the metadata of every workload that a call made known, less what came from the environment
   there (hash, name → JSON);
 - ``loadtide:asked``: when each workload was last asked for at any scaler (hash, name → Redis time);
+- ``loadtide:overrides``: operators' overrides (hash, name → JSON; empty: it was ended);
 - ``loadtide:{NAMESPACE/NAME}``: owner, fencing token, number of the last write, its snapshot, its memory (hash);
 - ``loadtide:{NAMESPACE/NAME}:demand``: the gateways' reports and a wake, each with its Redis time (hash);
 - ``loadtide:{NAMESPACE/NAME}:applied``: what each replica reported to run with, likewise (hash).
@@ -36,6 +37,7 @@ from scaler.serve.redis_link import RedisLink
 KEPT_MS = 7 * 86_400_000
 
 _MEMBERS, _WORKLOADS, _ASKED = "loadtide:members", "loadtide:workloads", "loadtide:asked"
+_OVERRIDES = "loadtide:overrides"
 _WAKE, _REPORT = "wake", "from:"
 _POSITION = ("owner", "token", "version")
 
@@ -88,13 +90,16 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What a new owner goes on from. ``memory`` is text of :mod:`scaler.serve.store`, None where none is kept."""
+    """What a new owner goes on from. ``memory`` is text of :mod:`scaler.serve.store`, ``override`` one of
+    :mod:`scaler.serve.override_relay`; None where none is kept.
+    """
 
     written: Written | None
     memory: str | None
     memory_at_ms: float
     demand: Demand
     applied: AppliedAt
+    override: str | None = None
 
 
 class RedisStore:
@@ -146,12 +151,14 @@ class RedisStore:
 
     async def kept(self, name: str) -> Kept:
         """Everything known of the workload, for its new owner."""
-        state, demand, applied = await asyncio.gather(
+        state, demand, applied, override = await asyncio.gather(
             self._bulk.ask("HMGET", _key(name), *_POSITION, "snapshot", "at", "memory", "memory_at"),
             self._bulk.ask("HGETALL", _demand_key(name)),
             self._bulk.ask("HGETALL", _applied_key(name)),
+            self._bulk.ask("HGET", _OVERRIDES, name),
         )
-        return Kept(_written(state[:5]), state[5], float(state[6] or 0), _demand(demand), _applied(applied))
+        written, memory_at = _written(state[:5]), float(state[6] or 0)
+        return Kept(written, state[5], memory_at, _demand(demand), _applied(applied), override)
 
     async def demand(self, name: str) -> Demand:
         """What gateways told of the workload."""
@@ -207,6 +214,19 @@ class RedisStore:
         )
         return bool(answer)
 
+    async def overrides(self) -> Mapping[str, str]:
+        """What was last said of each workload's override: its text, or nothing for its end."""
+        answer: Mapping[str, str] = await self._calls.ask("HGETALL", _OVERRIDES)
+        return answer
+
+    async def set_override(self, name: str, text: str, *, replace: bool = True) -> None:
+        """Keep the workload's override, or that it has ended (""); ``replace`` False: unless something is kept."""
+        if not replace:
+            await self._bulk.ask("HSETNX", _OVERRIDES, name, text)
+            return
+        await self._calls.ask("HSET", _OVERRIDES, name, text)
+        await self._calls.ask("PUBLISH", self._channel, f"override {name}")
+
     async def registered(self) -> dict[str, dict[str, str]]:
         """The metadata of every workload that some call made known, by name."""
         answer: Mapping[str, str] = await self._bulk.ask("HGETALL", _WORKLOADS)
@@ -232,6 +252,7 @@ class RedisStore:
         """Nobody asks for the workload any more. What it remembers stays, for who asks again."""
         await self._bulk.ask("HDEL", _WORKLOADS, name)
         await self._bulk.ask("HDEL", _ASKED, name)
+        await self._bulk.ask("HDEL", _OVERRIDES, name)
 
 
 def _key(name: str) -> str:

@@ -1,35 +1,24 @@
-"""Snapshots as the JSON documents of the HTTP API. What is not known is null; infinity and NaN never appear."""
+"""Snapshots as the JSON documents of the HTTP API."""
 
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from scaler.consume.contract import ServedTarget
-from scaler.control.model import Code, Decision, LoadState, Reason, Suppressed
+from scaler.control.model import Code, Decision, LoadState, Mode, Override, Reason, Suppressed
 from scaler.policy.model import Objectives
+from scaler.serve.plain_json import age_seconds, finite, instant, plain
 from scaler.serve.published import PublishedWorkload
+from scaler.serve.signal_document import interval_document, signal_document, unit_of
 from scaler.serve.snapshot import Adjustment, Snapshot, SourceHealth
-from scaler.serve.words import ADMISSIONS, CAUSES, STATES, sentence, suppressed_sentence
+from scaler.serve.words import ADMISSIONS, CAUSES, MODES, STATES, decided_sentence, suppressed_sentence
 from scaler.signals.activity import Activity
-from scaler.signals.model import (
-    CATALOG,
-    Applied,
-    Interval,
-    Known,
-    Latency,
-    Signal,
-    Signals,
-    Stale,
-    Verdict,
-    known_value,
-    status,
-)
+from scaler.signals.model import CATALOG, Applied, Known, Signals, Stale, Verdict, known_value, status
 
 Document = dict[str, Any]
 
@@ -54,6 +43,10 @@ def workload_summary(workload: PublishedWorkload, mono: float, *, current: bool)
             "state": LoadState.UNKNOWN.value,
             "state_words": "not evaluated yet",
             "state_seconds": None,
+            "mode": workload.resolved.policy.mode,
+            "mode_words": MODES[Mode(workload.resolved.policy.mode)],
+            "override": None,
+            "advised": None,
             "available": False,
             "current": False,
             "decided_at": None,
@@ -74,10 +67,14 @@ def workload_summary(workload: PublishedWorkload, mono: float, *, current: bool)
         "state": decision.state.value,
         "state_words": STATES[decision.state],
         "state_seconds": finite(decision.next_memory.state_seconds),
+        "mode": decision.mode.value,
+        "mode_words": MODES[decision.mode],
+        "override": override_document(decision.next_memory.override, snapshot.decided_at.utc),
+        "advised": _advised(decision),
         "available": decision.available,
         "current": current,
         "decided_at": instant(snapshot.decided_at.utc),
-        "age_seconds": _age(snapshot.decided_at.mono, mono),
+        "age_seconds": age_seconds(snapshot.decided_at.mono, mono),
         "data_age_seconds": _data_age(snapshot.signals, mono),
         "active": decision.targets.active,
         "replicas": {
@@ -94,6 +91,33 @@ def workload_summary(workload: PublishedWorkload, mono: float, *, current: bool)
         "objectives": _objectives(snapshot),
         "lost_signals": [reason.signal for reason in decision.reasons if reason.code in _LOST],
         "warnings": list(snapshot.warnings),
+    }
+
+
+def override_document(override: Override | None, utc: datetime) -> Document | None:
+    """An override as it stands at ``utc``; None where there is none."""
+    if override is None:
+        return None
+    return {
+        "replicas": override.replicas,
+        "batch_size": override.batch,
+        "until": instant(override.until),
+        "remaining_seconds": max(0.0, round((override.until - utc).total_seconds(), 3)),
+        "by": override.by,
+    }
+
+
+def _advised(decision: Decision) -> Document | None:
+    """What the laws would have published; None where they rule."""
+    advised = decision.advised
+    if advised is None:
+        return None
+    return {
+        "replicas": advised.replicas,
+        "active": advised.active,
+        "batch_size": advised.batch,
+        "token_budget": advised.token_budget,
+        "admission": advised.admission.value,
     }
 
 
@@ -156,14 +180,14 @@ def adjustment(entry: Adjustment) -> Document:
     return {
         "at": instant(entry.at),
         "workload": entry.workload,
-        "changes": [{"what": what, "from": _plain(old), "to": _plain(new)} for what, old, new in entry.changes],
+        "changes": [{"what": what, "from": plain(old), "to": plain(new)} for what, old, new in entry.changes],
         "state": entry.decision.state.value,
         "reasons": [
             reason_document(reason, entry.decision, batch_before if isinstance(batch_before, int) else None)
             for reason in entry.decision.reasons
         ],
         "signals": [
-            {"signal": name, "status": word, "value": finite(value), "unit": _unit(name)}
+            {"signal": name, "status": word, "value": finite(value), "unit": unit_of(name)}
             for name, word, value in entry.signal_values
         ],
     }
@@ -177,7 +201,7 @@ def reason_document(reason: Reason, decision: Decision, batch_before: int | None
         "signal": reason.signal,
         "value": finite(reason.value),
         "threshold": finite(reason.threshold),
-        "sentence": sentence(reason, decision.targets, need=decision.need, batch_before=batch_before),
+        "sentence": decided_sentence(reason, decision, batch_before),
     }
 
 
@@ -195,30 +219,6 @@ def suppressed_document(held: Suppressed) -> Document:
         "sentence": suppressed_sentence(held),
         "untimed_sentence": suppressed_sentence(replace(held, remaining_seconds=None)),
     }
-
-
-def signal_document(name: str, signal: Signal[float] | Signal[Latency], mono: float) -> Document:
-    """One signal: its status, and what that status carries (value and age, or the reason there is none)."""
-    document: Document = {
-        "signal": name,
-        "meaning": CATALOG[name].meaning,
-        "unit": _unit(name),
-        "required_for": list(CATALOG[name].required_for),
-        "status": status(signal),
-        "value": None,
-        "latency": None,
-        "age_seconds": None,
-        "reason": None,
-    }
-    if isinstance(signal, Known | Stale):
-        document["age_seconds"] = _age(signal.at, mono)
-        if isinstance(signal.value, Latency):
-            document["latency"] = _latency(signal.value)
-        else:
-            document["value"] = finite(signal.value)
-    else:
-        document["reason"] = signal.reason
-    return document
 
 
 def objective_bounds(objectives: Objectives, name: str) -> Mapping[str, float]:
@@ -252,20 +252,10 @@ def endpoint_label(endpoint: str) -> str:
     return f"{shown[:LABEL_LENGTH]}…{hashlib.blake2s(shown.encode(), digest_size=4).hexdigest()}"
 
 
-def instant(moment: datetime) -> str:
-    """RFC 3339 in UTC, milliseconds."""
-    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def finite(value: float | None) -> float | None:
-    """The value, or None where JSON has no word for it (infinity, NaN)."""
-    return value if value is not None and math.isfinite(value) else None
-
-
 def _data_age(signals: Signals, mono: float) -> float | None:
     """Age of the oldest reading that replicas are judged by: a decision of this moment may rest on old ones."""
     told = [getattr(signals, name) for name, kind in CATALOG.items() if "replicas down" in kind.required_for]
-    return max((_age(signal.at, mono) for signal in told if isinstance(signal, Known | Stale)), default=None)
+    return max((age_seconds(signal.at, mono) for signal in told if isinstance(signal, Known | Stale)), default=None)
 
 
 def _in_flight(signals: Signals) -> float | None:
@@ -289,25 +279,10 @@ def _objectives(snapshot: Snapshot) -> list[Document]:
                 "verdict": verdict(snapshot.decision.verdicts, name, "warning"),
                 "critical_verdict": verdict(snapshot.decision.verdicts, name, "critical"),
                 "status": status(signal),
-                "p95": _interval(signal.value.p95) if isinstance(signal, Known | Stale) else None,
+                "p95": interval_document(signal.value.p95) if isinstance(signal, Known | Stale) else None,
             }
         )
     return shown
-
-
-def _latency(latency: Latency) -> Document:
-    return {
-        "p50": _interval(latency.p50),
-        "p95": _interval(latency.p95),
-        "p99": _interval(latency.p99),
-        "mean_seconds": finite(latency.mean_seconds),
-        "samples": finite(latency.samples),
-    }
-
-
-def _interval(interval: Interval) -> Document:
-    """``high`` null: beyond the last finite bucket, so there is no upper bound."""
-    return {"low": finite(interval.low), "high": finite(interval.high), "estimate": finite(interval.estimate)}
 
 
 def _activity(seen: Activity, mono: float) -> Document:
@@ -315,7 +290,7 @@ def _activity(seen: Activity, mono: float) -> Document:
         "signal": seen.signal,
         "endpoint": endpoint_label(seen.endpoint) if seen.endpoint else None,
         "series": seen.series or None,
-        "age_seconds": _age(seen.at, mono),
+        "age_seconds": age_seconds(seen.at, mono),
     }
 
 
@@ -332,18 +307,3 @@ def _source(health: SourceHealth) -> Document:
 
 def _applied(each: Applied) -> Document:
     return asdict(each) | {"age_seconds": round(each.age_seconds, 3)}
-
-
-def _unit(signal: str) -> str | None:
-    return CATALOG[signal].unit if signal in CATALOG else None
-
-
-def _age(at: float, mono: float) -> float:
-    """Seconds; a reading from a moment "after" now (two clocks read in one tick) is 0 old."""
-    return round(max(0.0, mono - at), 3)
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, float):
-        return finite(value)
-    return value if value is None or isinstance(value, bool | int | str) else str(value)

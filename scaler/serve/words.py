@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
-from scaler.control.model import Admission, Cause, Code, LoadState, Reason, Suppressed, Target, Targets
+from scaler.control.model import Admission, Cause, Code, Decision, LoadState, Mode, Reason, Suppressed, Target, Targets
 from scaler.serve.quantities import compared, counted, duration, number, phrase, quantity, title
 from scaler.signals.model import CATALOG
 
@@ -31,6 +32,14 @@ CAUSES: Mapping[Cause, str] = {
     Cause.UNATTRIBUTED: "the cause is not clear",
 }
 
+#: Who rules the targets.
+MODES: Mapping[Mode, str] = {
+    Mode.ACTIVE: "what is decided is done",
+    Mode.ADVISORY: "advice only, nothing is changed",
+    Mode.PAUSED: "paused, the last targets stand",
+    Mode.OVERRIDE: "an operator's override rules",
+}
+
 ADMISSIONS: Mapping[Admission, str] = {
     Admission.OPEN: "new requests are taken",
     Admission.HOLD: "new requests are held back",
@@ -44,8 +53,9 @@ class Wording:
     something wanted was kept back (left out: the part of the other two before the colon, which is the cause).
 
     Fields in braces: ``measured`` (the value), ``compared`` (value against threshold), ``signal`` (its name), ``for``
-    (the value as a duration), ``count`` (a bare number), ``replicas`` (what the load needs), and the outcome on the
-    reason's target: as a cut (``down``), a rise (``up``), as it stands (``same``); ``each``: what one replica serves.
+    (the value as a duration), ``count`` (a bare number), ``who`` and ``until`` (of an override), ``replicas`` (what the
+    load needs), and the outcome on the reason's target: as a cut (``down``), a rise (``up``), as it stands (``same``);
+    ``each``: what one replica serves.
     """
 
     plain: str
@@ -129,7 +139,21 @@ WORDINGS: Mapping[Code, Wording] = {
     Code.UNATTRIBUTED: Wording(
         "an objective is broken for no clear cause: {same}", "{compared} for no clear cause: {same}"
     ),
+    # who rules
+    Code.ADVISORY: Wording("advice only, what is there stays: {same}", held="advice only"),
+    Code.ASKED_UNKNOWN: Wording(
+        "nobody tells how many replicas are asked for, and those are to stay: KEDA is told UNAVAILABLE and keeps its "
+        "count"
+    ),
+    Code.PAUSED: Wording("paused: {same}", held="paused"),
+    Code.OVERRIDE: Wording("overridden: {same}", "override by {who} until {until}: {same}", "an override"),
+    Code.OVERRIDE_ENDED: Wording("the override has ended: {same}"),
+    Code.RESUMED: Wording("the laws rule again: {same}"),
 }
+#: Codes that tell of what is published; every other tells of what the laws decided.
+_OF_WHO_RULES = frozenset(
+    {Code.ADVISORY, Code.ASKED_UNKNOWN, Code.PAUSED, Code.OVERRIDE, Code.OVERRIDE_ENDED, Code.RESUMED}
+)
 
 
 def sentence(
@@ -150,6 +174,14 @@ def sentence(
         return _CAUSE.sub("", template).format_map({**fields, "replicas": wanted})
     fields["replicas"] = counted(targets.replicas if need is None else need, "replicas")
     return template.format_map({**fields, **_outcomes(reason.target, targets, batch_before)})
+
+
+def decided_sentence(reason: Reason, decision: Decision, batch_before: int | None = None) -> str:
+    """A reason of ``decision`` as a sentence: on what is published, or on what the laws would have published."""
+    targets = decision.targets
+    if decision.advised is not None and reason.code not in _OF_WHO_RULES:
+        targets = decision.advised
+    return sentence(reason, targets, need=decision.need, batch_before=batch_before)
 
 
 def suppressed_sentence(suppressed: Suppressed) -> str:
@@ -196,6 +228,7 @@ def _moved(target: Target, value: float) -> str:
 
 def _measures(reason: Reason | Suppressed) -> dict[str, str]:
     value, threshold = reason.value, reason.threshold
+    of_override = reason.code is Code.OVERRIDE
     # "over 0" says nothing that the value does not say.
     against = None if threshold == 0 else threshold
     return {
@@ -205,7 +238,16 @@ def _measures(reason: Reason | Suppressed) -> dict[str, str]:
         "for": "" if value is None else duration(value),
         "count": "" if value is None else number(value),
         "each": "" if against is None else f" (one serves {quantity(reason.signal, against)})",
+        "who": reason.signal or "somebody",
+        "until": _moment(value) if of_override else "",
     }
+
+
+def _moment(unix: float | None) -> str:
+    try:
+        return f"{datetime.fromtimestamp(unix or 0.0, UTC):%Y-%m-%d %H:%M UTC}"
+    except (OverflowError, ValueError, OSError):  # no day of any calendar
+        return "a day that never comes"
 
 
 def _outcomes(target: Target, targets: Targets, batch_before: int | None) -> dict[str, str]:

@@ -8,91 +8,41 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 
 import structlog
 
-from scaler.control.model import Memory
+from scaler.control.model import Override
 from scaler.policy.errors import PolicyError
 from scaler.policy.layers import PolicyFile, Resolved
 from scaler.policy.metadata import fingerprint, is_whole
-from scaler.policy.model import Policy
 from scaler.serve.applied import AppliedReports
-from scaler.serve.externalscaler_pb2 import ScaledObjectRef
 from scaler.serve.inbox import DemandInbox
 from scaler.serve.limits import Limits, check_room
 from scaler.serve.ownership import Ownership, SoleOwner, Told, is_demand
 from scaler.serve.refusals import Refusals
-from scaler.serve.snapshot import Adjustment, Snapshot
-from scaler.serve.timeline import Timeline, moment
+from scaler.serve.snapshot import Snapshot
+from scaler.serve.timeline import moment
+from scaler.serve.workload import CONFLICT_CHANGES, CONFLICT_SECONDS
+from scaler.serve.workload import Workload as Workload
 from scaler.serve.workload_policy import policy_and_preset
-from scaler.signals.observation import Observation
 from scaler.signals.preset import Preset
-from scaler.signals.window import History
 
 log = structlog.get_logger(__name__)
 
 #: How long a workload's very first call may wait for its first tick, seconds (DESIGN section 5).
 FIRST_TICK_SECONDS = 1.0
-#: Adjustments kept per workload for ``/decisions`` and ``explain``.
-ADJUSTMENTS_KEPT = 200
-#: An edited ScaledObject changes its metadata once, to and fro for a moment where a request of before the edit is still
-#: under way: changes within one tick count as one. Metadata that changes this often within this long comes from two
-#: triggers of one ScaledObject, which would be answered from two policies and added up by nobody.
-CONFLICT_CHANGES, CONFLICT_SECONDS = 3, 180.0
 #: A loop that comes round later than this many ticks was stopped (a frozen process): in that time nobody could ask.
 LATE_TICKS = 3.0
-
-
-@dataclass(slots=True, eq=False)
-class Workload:
-    """One workload's live state. ``version`` rises with every tick; wait for it with :meth:`Workloads.wait_change`.
-
-    ``away_seconds`` is set after a restart: how long the scaler was away, still to be credited to the idle timer or
-    not, as ``watermark`` (what the activity counters read when last stored) will tell once they are read again.
-    ``metadata`` is what ``resolved`` was made of, ``seen`` what the last call carried: others while two triggers
-    disagree. ``observed`` is what was last read, and under which policy; ``reading`` while that is under way.
-    ``asked_mono`` is when somebody last asked for it, monotonic seconds (:meth:`Workloads.forget_unasked`).
-    ``called`` is what the last good call of KEDA carried, while metadata and policy are still those.
-    ``owner`` names the scaler that ticks it, where several share them; None: nobody yet, or there is only one.
-    """
-
-    name: str
-    resolved: Resolved
-    preset: Preset
-    metadata: dict[str, str] | None
-    seen: dict[str, str] | None
-    inbox: DemandInbox
-    applied: AppliedReports
-    asked_mono: float
-    owner: str | None = None
-    memory: Memory = field(default_factory=Memory)
-    history: History = field(default_factory=History)
-    snapshot: Snapshot | None = None
-    version: int = 0
-    generation: int = 0
-    watermark: dict[str, list[object]] | None = None
-    away_seconds: float = 0.0
-    adjustments: deque[Adjustment] = field(default_factory=lambda: deque(maxlen=ADJUSTMENTS_KEPT))
-    decisions_total: dict[tuple[str, str, str], int] = field(default_factory=dict)
-    dropped_series_total: int = 0
-    timeline: Timeline = field(default_factory=Timeline)
-    observed: tuple[Policy, Observation] | None = None
-    reading: bool = False
-    judging: asyncio.Lock = field(default_factory=asyncio.Lock)
-    waiters: set[asyncio.Future[None]] = field(default_factory=set)
-    called: ScaledObjectRef | None = None
-    metadata_changes: deque[float] = field(default_factory=lambda: deque(maxlen=CONFLICT_CHANGES))
 
 
 class Workloads:
     """Every workload known to this scaler.
 
     ``tick_seconds`` is the loop's period; ``mono`` and ``utc`` give the time. The loop sets ``evaluate``, which ticks
-    one workload at once, and ``recall``, which gives one that becomes known what the store remembers of it.
+    one workload at once, ``recall``, which gives one that becomes known what the store remembers of it, and ``keep``,
+    which stores one at once.
     """
 
     def __init__(
@@ -111,6 +61,7 @@ class Workloads:
         self.ready = False
         self.evaluate: Callable[[Workload], object] | None = None
         self.recall: Callable[[Workload], object] | None = None
+        self.keep: Callable[[Workload], Awaitable[None]] | None = None
         self.ownership: Ownership = SoleOwner()
         self._limits = limits
         self._known: dict[str, Workload] = {}
@@ -231,6 +182,17 @@ class Workloads:
         await self.ownership.tell(workload, told)
         if is_demand(told):
             self.evaluate_soon(workload)
+
+    async def set_override(self, workload: Workload, override: Override | None) -> None:
+        """Let an operator's override (None: its end) rule, whoever ticks the workload; what returns is kept. Raises
+        :class:`scaler.serve.ownership.OwnerUnheard`.
+        """
+        await self.ownership.set_override(workload, override)
+        said = None if override is None else f"{override.by} until {override.until:%Y-%m-%d %H:%M:%S} UTC"
+        log.info("override set" if override else "override ended", workload=workload.name, by=said)
+        if self.keep is not None:
+            await self.keep(workload)
+        self.evaluate_soon(workload)
 
     async def wait_change(self, workload: Workload, version: int, timeout: float) -> None:
         """Return when the workload has ticked past ``version``, or after ``timeout`` seconds."""

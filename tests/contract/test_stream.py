@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import grpc
 import pytest
 from prometheus_client import CollectorRegistry
 
+from scaler.control.model import Mode
 from scaler.serve.grpc_server import GrpcServer
 from tests.contract.conftest import PATIENCE, FakeWorkloads, Keda, decided, ref, refusal
 
@@ -100,6 +102,14 @@ class TestDoubt:
     async def test_lost_signals_are_told_as_nothing(self, workloads: FakeWorkloads, keda: Keda) -> None:
         await workloads.tick("prod/llm", decided(available=False, ready=0))
         assert await keda.stream().silent()
+
+    async def test_advice_wakes_nobody(self, workloads: FakeWorkloads, keda: Keda) -> None:
+        """What is there stays: a pushed true could only undo that somebody has just taken it to zero."""
+        await workloads.tick("prod/llm", replace(decided(ready=0), mode=Mode.ADVISORY))
+        stream = keda.stream()
+        assert await stream.silent()
+        await workloads.tick("prod/llm", decided(ready=0))
+        assert await stream.next() is True
 
     async def test_activity_that_outlives_a_doubt_is_no_new_edge(self, workloads: FakeWorkloads, keda: Keda) -> None:
         await workloads.tick("prod/llm", decided())

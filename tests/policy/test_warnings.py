@@ -59,6 +59,12 @@ def test_what_is_in_order_is_not_warned_of(groups: dict[str, Any]) -> None:
     assert warned(**groups) == []
 
 
+def test_advice_without_a_count_to_keep_is_warned_of() -> None:
+    assert "declare target.name" in " ".join(warned(mode="advisory"))
+    assert warned(mode="advisory", target={"name": "vllm"}) == []
+    assert warned(mode="paused") == []
+
+
 def test_a_hidden_value_is_not_shown() -> None:
     policy = Policy.model_validate(COMPLETE | {"capacity": {"sequences": 48}})
     (text,) = warnings_of(policy, {("capacity", "sequences")})

@@ -8,13 +8,13 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from scaler.consume.contract import AppliedReport
-from scaler.control.model import Memory, Now
+from scaler.control.model import Memory, Now, Override
 from scaler.policy.layers import PolicyFile
 from scaler.serve import copies, keeper
 from scaler.serve.demand_body import DemandReport
@@ -320,3 +320,40 @@ async def test_without_redis_from_the_start_nothing_is_owned_and_nothing_answere
             await red.ownership.answer(workload)
         with pytest.raises(OwnerUnheard):
             await red.workloads.tell(workload, None)
+
+
+async def test_an_override_set_at_any_scaler_rules_at_the_owner_and_its_successor(redis: RedisServer) -> None:
+    red, green = Scaler(redis), Scaler(redis)
+    until_then = datetime.now(UTC) + timedelta(hours=1)
+    async with running(red, green):
+        red.workloads.register("prod/m", PUSHED)
+        await until(lambda: red.ownership.owns("prod/m") != green.ownership.owns("prod/m"))
+        await until(lambda: green.workloads.get("prod/m"))
+        owner, other = (red, green) if red.ownership.owns("prod/m") else (green, red)
+        await other.workloads.set_override(other.known("prod/m"), Override(4, None, until_then, "ana"))
+        await until(lambda: owner.known("prod/m").memory.override == Override(4, None, until_then, "ana"))
+        assert "prod/m" in owner.evaluated
+
+        redis.flush()  # the owner tells it again
+        await asyncio.sleep(2)
+        assert owner.known("prod/m").memory.override is not None
+
+        await owner.ownership.stop()
+        await until(lambda: other.ownership.owns("prod/m"), 10.0)
+        assert other.known("prod/m").memory.override == Override(4, None, until_then, "ana")
+        await other.workloads.set_override(other.known("prod/m"), None)
+        assert other.known("prod/m").memory.override is None
+
+
+async def test_without_redis_an_override_is_refused_and_nothing_changes(redis: RedisServer) -> None:
+    red = Scaler(redis)
+    async with running(red):
+        red.workloads.register("prod/m", PUSHED)
+        await until(lambda: red.ownership.owns("prod/m"))
+        redis.stop()
+        with pytest.raises(OwnerUnheard):
+            await red.workloads.set_override(
+                red.known("prod/m"), Override(4, None, datetime.now(UTC) + timedelta(hours=1), "ana")
+            )
+        assert red.known("prod/m").memory.override is None
+        redis.start()

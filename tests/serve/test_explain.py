@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
-from scaler.control.model import Admission, Code, LoadState, Reason, Suppressed, Target, Targets
+from scaler.control.model import Admission, Code, LoadState, Mode, Reason, Suppressed, Target, Targets
 from scaler.serve.explain import NOT_REPORTED, explain
 from scaler.serve.render import workload_detail
 from scaler.serve.snapshot import SourceHealth
@@ -52,6 +52,23 @@ def test_g2_08_it_says_what_last_showed_that_the_workload_is_wanted() -> None:
     assert 'wanted     4 s ago, as finished shows at http://vllm:8000/metrics of finished_reason="stop"' in text
     assert "wanted     1 s ago, as pending shows\n" in explained(activity=Activity("pending", 100.0))
     assert "shows" not in explained(activity=None)
+
+
+def test_advice_is_told_as_advice() -> None:
+    reasons = (
+        Reason(Code.ADVISORY, Target.REPLICAS),
+        Reason(Code.MEMORY_PRESSURE, Target.BATCH, "kv_use_ratio", 0.97, 0.95),
+    )
+    held = (Suppressed(Code.ADVISORY, Target.REPLICAS, 2.0, 5.0),)
+    told, advised = Targets(5, True, None), Targets(2, True, 16)
+    text = explained(mode=Mode.ADVISORY, targets=told, advised=advised, reasons=reasons, suppressed=held)
+    assert "mode       advisory: advice only, nothing is changed; by the laws 2 replicas, batch 16" in text
+    assert "5 replicas wanted" in text
+    assert "- advice only, what is there stays: 5 replicas" in text
+    assert "- KV use 0.97 is over 0.95: batch cut to 16" in text
+    assert "- wanted 2 replicas, kept 5: advice only" in text
+    assert "write mode: active to let the advice be carried out" in text
+    assert "mode " not in explained()
 
 
 def test_signals_come_with_status_age_and_the_reason_there_is_none() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from datetime import timedelta
 
 import pytest
 from prometheus_client import CollectorRegistry, exposition, generate_latest
@@ -11,12 +12,12 @@ from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from scaler.control.model import CapacityEstimate, Code, LoadState, Memory, Suppressed, Target, Targets
+from scaler.control.model import CapacityEstimate, Code, LoadState, Memory, Mode, Override, Suppressed, Target, Targets
 from scaler.policy.model import Objectives
 from scaler.serve.exporter import GAUGES, WorkloadCollector
 from scaler.serve.snapshot import SourceHealth
 from scaler.signals.model import CATALOG, Applied, Known, Signals
-from tests.serve.tide import POLICY, FakeWorkloads, snapshot
+from tests.serve.tide import POLICY, START, FakeWorkloads, snapshot
 
 Series = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
@@ -266,12 +267,30 @@ def test_every_gauge_has_help_and_is_told_by_a_full_workload(workloads: FakeWork
     assert workload is not None
     # An engine that takes device memory as it needs it: of one that preallocates its share no threshold is told.
     grows = POLICY.model_copy(update={"engine": "triton"})
-    workload.snapshot = snapshot(targets=Targets(2, True, 32, 1024), policy=grows)
+    memory = Memory(override=Override(3, None, START + timedelta(minutes=5), "ana"))
+    workload.snapshot = snapshot(targets=Targets(2, True, 32, 1024), policy=grows, next_memory=memory)
     scraped = Scraped(workloads)
     for name, text in GAUGES.items():
         assert scraped.all(name), name
         assert text.endswith(".")
         assert f"# HELP loadtide_{name} " in scraped.text
+
+
+def test_who_rules_and_what_the_laws_would_tell(workloads: FakeWorkloads) -> None:
+    workload = workloads.get("team-a/chat")
+    assert workload is not None
+    active = Scraped(workloads)
+    assert (active.value("advised_replicas"), active.value("advised_batch_size")) == (2, 32)
+    assert not active.all("override_seconds")
+    memory = Memory(override=Override(3, None, START + timedelta(minutes=5), "ana"))
+    for mode in Mode:
+        workload.snapshot = snapshot(mode=mode, advised=Targets(1, True, None), next_memory=memory)
+        scraped = Scraped(workloads)
+        held = {dict(labels)["mode"]: value for (_, labels), value in scraped.all("mode").items()}
+        assert held == {each.value: each is mode for each in Mode}
+        assert (scraped.value("desired_replicas"), scraped.value("advised_replicas")) == (2, 1)
+        assert not scraped.all("advised_batch_size")
+        assert scraped.value("override_seconds") == 300
 
 
 def test_what_the_rules_need_to_know_of_the_engine(workloads: FakeWorkloads) -> None:

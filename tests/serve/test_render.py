@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from scaler.control.model import CapacityEstimate, Targets
+from scaler.control.model import CapacityEstimate, Memory, Mode, Override, Targets
 from scaler.serve.render import adjustment, endpoint_label, served_target, workload_detail, workload_summary
 from scaler.signals.model import CATALOG, Known, Signals
-from tests.serve.tide import FakeWorkloads, adjusted, snapshot
+from tests.serve.tide import START, FakeWorkloads, adjusted, snapshot
 
 
 def detail(**changes: Any) -> dict[str, Any]:
@@ -115,6 +116,21 @@ def test_an_adjustment_says_from_what_to_what_and_by_how_much() -> None:
     assert document["changes"] == [{"what": "batch", "from": 64, "to": 32}]
     assert document["reasons"][0]["sentence"] == "KV use 0.97 is over 0.95: batch halved to 32"
     assert document["signals"][2] == {"signal": "gpu_busy_ratio", "status": "unknown", "value": None, "unit": "0..1"}
+
+
+def test_who_rules_stands_beside_what_the_laws_would_tell() -> None:
+    assert (detail()["mode"], detail()["override"], detail()["advised"]) == ("active", None, None)
+    memory = Memory(override=Override(5, None, START + timedelta(minutes=5), "ana"))
+    document = detail(mode=Mode.OVERRIDE, advised=Targets(1, True, None), next_memory=memory)
+    assert (document["mode"], document["mode_words"]) == ("override", "an operator's override rules")
+    assert document["override"]["remaining_seconds"] == 300
+    assert document["advised"] == {
+        "replicas": 1,
+        "active": True,
+        "batch_size": None,
+        "token_budget": None,
+        "admission": "open",
+    }
 
 
 def test_before_the_first_tick_nothing_is_made_up() -> None:

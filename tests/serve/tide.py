@@ -16,6 +16,7 @@ from scaler.control.model import (
     LoadState,
     Memory,
     Now,
+    Override,
     Reason,
     Suppressed,
     Target,
@@ -138,6 +139,7 @@ class FakeWorkloads:
         self.current = True
         self.evaluated: list[str] = []
         self.asked_for: list[str] = []
+        self.overrides: list[tuple[str, Override | None]] = []
         self._workloads: dict[str, FakeWorkload] = {}
         self._changed = asyncio.Condition()
 
@@ -170,6 +172,9 @@ class FakeWorkloads:
         put(workload, told)
         if is_demand(told):
             self.evaluated.append(workload.name)
+
+    async def set_override(self, workload: FakeWorkload, override: Override | None) -> None:
+        self.overrides.append((workload.name, override))
 
     async def wait_change(self, workload: FakeWorkload, version: int, timeout: float) -> None:
         async with self._changed:

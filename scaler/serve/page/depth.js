@@ -28,12 +28,20 @@ export function showOne(detail, decisions) {
   const warnings = [...detail.warnings, ...detail.signal_warnings];
   if (detail.lost_signals.length && detail.available) warnings.unshift(`Signals are lost (${detail.lost_signals.map(signalTitle).join(", ")}): what stands is held until they are read again.`);
   if (detail.admission && detail.admission !== "open") warnings.unshift(`Admission: ${detail.admission_words}.`);
+  if (detail.mode !== "active") warnings.unshift(ruled(detail));
   renew(element("one-warnings"), warnings, () => warnings.map((text) => make("li", {}, text)));
   showFacts(detail);
   showWhy(detail);
   keep(element("decisions"), decisions.length ? decisions : [null], (entry) => (entry ? entry.at : ""), decisionItem, () => {});
   showSignals(detail.signals);
   showSources(detail.sources);
+}
+
+/** Who rules instead of the laws, until when, and what they would do. */
+function ruled({ mode, mode_words, override, advised }) {
+  const until = override ? ` (${override.by}, until ${new Date(override.until).toLocaleString()})` : "";
+  const batch = advised && (advised.batch_size === null ? "the engine’s own batch" : `batch ${number(advised.batch_size)}`);
+  return `Mode ${mode}: ${mode_words}${until}.${advised ? ` By the laws: ${counted(advised.replicas, "replicas")}, ${batch}.` : ""}`;
 }
 
 function showState(detail, current) {

@@ -111,9 +111,10 @@ function updateRow(row, workload, gap) {
   row.classList.toggle("silent", silent(workload));
   const warnings = workload.warnings.length;
   say(head.lastChild, warnings ? counted(warnings, "warnings") : "");
-  renew(state, [workload.state, workload.current, workload.available, Boolean(workload.decided_at), workload.lost_signals], () => [
+  renew(state, [workload.state, workload.current, workload.available, Boolean(workload.decided_at), workload.lost_signals, workload.mode], () => [
     stateWord(workload.state, workload.current || !workload.decided_at),
     workload.decided_at ? null : make("span", { class: "under" }, "not evaluated yet"),
+    workload.mode === "active" ? null : make("span", { class: "under busy" }, `mode ${workload.mode}`),
     silent(workload) ? make("span", { class: "under loud" }, workload.current ? "KEDA is told: unavailable" : "no recent tick") : null,
     workload.lost_signals.length && !silent(workload) ? make("span", { class: "under busy" }, "signals lost, holding") : null,
   ]);

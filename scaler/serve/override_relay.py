@@ -1,0 +1,71 @@
+"""Operators' overrides among several scalers: kept in Redis, taken from there by whoever ticks the workload."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import datetime
+
+import structlog
+from pydantic import TypeAdapter
+
+from scaler.control.model import Override
+from scaler.serve.redis_store import RedisStore
+from scaler.serve.workloads import Workload, Workloads
+
+log = structlog.get_logger(__name__)
+
+_OVERRIDE: TypeAdapter[Override] = TypeAdapter(Override)
+
+
+class OverrideRelay:
+    """Overrides of ``workloads`` through ``store``, which has the last word. Every method may raise RedisTrouble."""
+
+    def __init__(self, workloads: Workloads, store: RedisStore) -> None:
+        self._workloads = workloads
+        self._store = store
+
+    async def tell(self, name: str, override: Override | None) -> None:
+        """Keep an override, or that there is none, and call the owner."""
+        await self._store.set_override(name, "" if override is None else _OVERRIDE.dump_json(override).decode())
+
+    async def take(self, owned: Iterable[str]) -> None:
+        """Let what is kept rule the workloads ``owned`` here."""
+        kept = await self._store.overrides()
+        utc = self._workloads.utc()
+        for name in tuple(owned):
+            workload = self._workloads.get(name)
+            if workload is not None and overrule(workload, kept.get(name), utc):
+                self._workloads.evaluate_soon(workload)
+
+    async def tell_again(self, owned: Iterable[str]) -> None:
+        """After another Redis has begun: tell it the overrides it does not know."""
+        workloads = filter(None, map(self._workloads.get, tuple(owned)))
+        rules = {each.name: each.memory.override for each in workloads if each.memory.override is not None}
+        await asyncio.gather(
+            *(
+                self._store.set_override(name, _OVERRIDE.dump_json(override).decode(), replace=False)
+                for name, override in rules.items()
+            )
+        )
+
+
+def overrule(workload: Workload, text: str | None, utc: datetime) -> bool:
+    """Put the override in ``text`` ("": it was ended), as it stands at ``utc``, into the workload's memory; whether
+    that changes anything. None says nothing: a Redis that was emptied must not end what an operator has set.
+    """
+    if text is None:
+        return False
+    override: Override | None = None
+    if text:
+        try:
+            override = _OVERRIDE.validate_json(text)
+        except ValueError as problem:
+            log.warning("override unreadable, it is left out", workload=workload.name, problem=str(problem)[:500])
+    if override is not None and override.until <= utc:
+        override = None
+    if override == workload.memory.override:
+        return False
+    workload.memory = replace(workload.memory, override=override)
+    return True
