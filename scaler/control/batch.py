@@ -21,9 +21,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from scaler.control.attribution import memory_pressure
 from scaler.control.capacity import memory_bound
 from scaler.control.model import Admission, Cause, Code, LoadState, Reason, Suppressed, Target
+from scaler.control.oscillation import held as held_by_band
+from scaler.control.oscillation import kv_growth_ratio
 from scaler.control.situation import Situation
 from scaler.signals.model import NotApplicable, known_value
 
@@ -47,37 +48,8 @@ class BatchMove:
     suppressed: tuple[Suppressed, ...] = ()
 
 
-def protect_memory(situation: Situation) -> BatchMove | None:
-    """The memory guard: on pressure, halve what runs and hold new prefills. None when there is no pressure.
-
-    Halving starts from what really runs: half of a limit that is not in use changes nothing.
-    """
-    pressure = memory_pressure(situation)
-    if pressure is None:
-        return None
-    signal, value, threshold = pressure
-    policy = situation.policy.batch
-    batch = situation.batch
-    kept = BatchMove(batch, _token_budget(situation), Admission.HOLD)
-    in_use = [float(size) for size in (batch, busiest_running(situation)) if size]
-    if not in_use:
-        return kept
-    lowered = math.floor(min(in_use) * policy.down_factor)
-    wanted = max(policy.min, min(lowered, policy.max or lowered))
-    if batch is not None and wanted >= batch:
-        return kept
-    settling = settling_seconds(situation)
-    if settling > 0:
-        held = Suppressed(
-            Code.SETTLING, Target.BATCH, wanted, batch, signal, value, threshold, remaining_seconds=settling
-        )
-        return BatchMove(batch, _token_budget(situation), Admission.HOLD, suppressed=(held,))
-    reason = Reason(Code.MEMORY_PRESSURE, Target.BATCH, signal, value, threshold)
-    return BatchMove(wanted, _token_budget(situation), Admission.HOLD, protects=True, reasons=(reason,))
-
-
 def adaptive_batch(situation: Situation, state: LoadState, cause: Cause | None) -> BatchMove:
-    """The move of the ``adaptive`` strategy, memory pressure aside (:func:`protect_memory` comes first)."""
+    """The move of the ``adaptive`` strategy, memory pressure aside (:mod:`scaler.control.memory_guard` comes first)."""
     if situation.memory.targets is None:
         return start(situation)
     match cause:
@@ -94,14 +66,14 @@ def adaptive_batch(situation: Situation, state: LoadState, cause: Cause | None) 
         case None:
             return grow(situation, state)
         case _:
-            return BatchMove(situation.batch, _token_budget(situation))
+            return BatchMove(situation.batch, token_budget(situation))
 
 
 def start(situation: Situation) -> BatchMove:
     """The first move: publish what there is to start from."""
     first = situation.start_batch
     reasons = () if first is None else (Reason(Code.BATCH_START, Target.BATCH, None, float(first)),)
-    return BatchMove(first, _token_budget(situation), reasons=reasons)
+    return BatchMove(first, token_budget(situation), reasons=reasons)
 
 
 def grow(situation: Situation, state: LoadState) -> BatchMove:
@@ -114,12 +86,14 @@ def grow(situation: Situation, state: LoadState) -> BatchMove:
     wanted = _one_step_up(situation, batch, before)
     if wanted is not None and wanted <= batch:
         return BatchMove(batch, budget, reasons=reasons)
-    kv, kv_mark = known_value(situation.signals.kv_use_ratio), situation.policy.memory.kv_growth_ratio
+    kv, kv_mark = known_value(situation.signals.kv_use_ratio), kv_growth_ratio(situation)
     kv_forbids = not isinstance(situation.signals.kv_use_ratio, NotApplicable) and (kv is None or kv >= kv_mark)
     held: Suppressed | None = None
     if not recovering and not binds(situation):
         running = busiest_running(situation)
         held = Suppressed(Code.NOT_BINDING, Target.BATCH, wanted, batch, "running", running, BINDING_SHARE * batch)
+    elif kv_forbids and kv is not None and kv < situation.policy.memory.kv_growth_ratio:
+        held = held_by_band(situation.memory.batch_swing, Target.BATCH, wanted, batch)
     elif kv_forbids:
         held = Suppressed(Code.KV_ROOM, Target.BATCH, wanted, batch, "kv_use_ratio", kv, kv_mark)
     elif (cooling := cooling_seconds(situation)) > 0:
@@ -148,8 +122,10 @@ def binds(situation: Situation) -> bool:
 
 
 def cooling_seconds(situation: Situation) -> float:
-    """How much longer an ordinary change of the batch must wait; 0.0 when it may go."""
-    return _left(situation.memory.since_batch_change_seconds, situation, situation.policy.batch.cooldown_seconds)
+    """How much longer an ordinary change of the batch must wait; 0.0 when it may go. After an oscillation, longer."""
+    memory = situation.memory
+    widening = max(memory.batch_swing.widening, memory.token_budget_swing.widening)
+    return _left(memory.since_batch_change_seconds, situation, situation.policy.batch.cooldown_seconds * widening)
 
 
 def settling_seconds(situation: Situation) -> float:
@@ -167,7 +143,7 @@ def _towards_objective(situation: Situation, admission: Admission) -> BatchMove:
     """Lower the batch towards the size whose TPOT meets its objective: linear in the batch, which overstates the cut
     for an engine with a fixed cost per step, so at most a quarter at once and then look again.
     """
-    budget, tpot = _token_budget(situation), known_value(situation.signals.tpot_seconds)
+    budget, tpot = token_budget(situation), known_value(situation.signals.tpot_seconds)
     objective, running = situation.policy.objectives.tpot_seconds, busiest_running(situation)
     if tpot is None or objective is None or not running or tpot.p95.low <= 0:
         return BatchMove(situation.batch, budget, admission)
@@ -187,7 +163,7 @@ def _towards_objective(situation: Situation, admission: Admission) -> BatchMove:
 
 def _cut_token_budget(situation: Situation) -> BatchMove:
     """Halve the tokens per step, but never below what the arriving prompts need: below it prefill itself diverges."""
-    budget, signals = _token_budget(situation), situation.signals
+    budget, signals = token_budget(situation), situation.signals
     assert budget is not None
     tpot = known_value(signals.tpot_seconds)
     prompts = known_value(signals.prompt_tokens_per_second)
@@ -208,7 +184,7 @@ def _cut_token_budget(situation: Situation) -> BatchMove:
     return BatchMove(situation.batch, wanted, protects=True, reasons=(reason,))
 
 
-def _token_budget(situation: Situation) -> int | None:
+def token_budget(situation: Situation) -> int | None:
     """The token budget as last published, within the declared one; None where it is the engine's own."""
     declared = situation.policy.batch.token_budget
     current = situation.memory.targets.token_budget if situation.memory.targets else None
@@ -217,7 +193,7 @@ def _token_budget(situation: Situation) -> int | None:
 
 def _restored_token_budget(situation: Situation) -> tuple[int | None, tuple[Reason, ...]]:
     """A cut token budget doubled back towards the declared one, a cooldown after the last change."""
-    declared, current = situation.policy.batch.token_budget, _token_budget(situation)
+    declared, current = situation.policy.batch.token_budget, token_budget(situation)
     if declared is None or current is None or current == declared or cooling_seconds(situation) > 0:
         return current, ()
     restored = min(declared, current * 2)

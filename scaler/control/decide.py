@@ -10,9 +10,10 @@ import math
 from dataclasses import replace
 
 from scaler.control.activity import ActivityMove, move_activity
-from scaler.control.attribution import attribute, memory_emergency, memory_pressure
-from scaler.control.batch import BatchMove, adaptive_batch, busiest_running, protect_memory
+from scaler.control.attribution import attribute, memory_emergency
+from scaler.control.batch import BatchMove, adaptive_batch, busiest_running
 from scaler.control.jump import JumpSeen, jump_reason, recognise_jump
+from scaler.control.memory_guard import pressed_seconds, protect_memory, relieved
 from scaler.control.mode import batch_is_ours, laws_alone, rule, ruling
 from scaler.control.model import (
     Admission,
@@ -23,10 +24,11 @@ from scaler.control.model import (
     Memory,
     Now,
     Reason,
-    Suppressed,
     Target,
     Targets,
 )
+from scaler.control.oscillation import steady_replicas, swings, widened
+from scaler.control.reasons import admission_reasons, budget_reasons, cause_reasons, say_doubt
 from scaler.control.replicas import ReplicaMove, move_replicas
 from scaler.control.situation import Situation, situate
 from scaler.control.state import classify
@@ -71,7 +73,12 @@ def judge(policy: Policy, memory: Memory, signals: Signals, now: Now) -> Decisio
     activity = move_activity(situation)
     replicas = move_replicas(situation, cause, jump)
     batch = _move_batch(situation, state, cause, jump)
+    steady, within_band = steady_replicas(situation, replicas.replicas)
+    if within_band:
+        since_down = _aged(memory, situation.elapsed_seconds).since_replicas_down_seconds
+        replicas = replace(replicas, replicas=steady, since_down_seconds=since_down)
     targets = _targets(situation, activity, replicas, batch)
+    swing = swings(memory, targets, situation.elapsed_seconds)
     raised = memory.targets is not None and (
         targets.replicas > memory.targets.replicas or (targets.active and not memory.targets.active)
     )
@@ -82,14 +89,16 @@ def judge(policy: Policy, memory: Memory, signals: Signals, now: Now) -> Decisio
         *activity.reasons,
         *replicas.reasons,
         *batch.reasons,
-        *_admission_reasons(situation, batch, cause),
-        *_budget_reasons(situation, batch),
-        *_cause_reasons(situation, cause),
+        *admission_reasons(situation, batch, cause),
+        *budget_reasons(situation, batch),
+        *cause_reasons(situation, cause),
+        *widened(memory, swing),
     )
-    suppressed = (*activity.suppressed, *replicas.suppressed, *batch.suppressed)
+    suppressed = (*activity.suppressed, *replicas.suppressed, *within_band, *batch.suppressed)
     if situation.lost:
-        reasons, suppressed = _say_doubt(situation, available, doubt_seconds, reasons, suppressed)
+        reasons, suppressed = say_doubt(situation, available, doubt_seconds, reasons, suppressed)
     next_memory = _remember(situation, state, below_low_seconds, doubt_seconds, activity, replicas, batch, targets)
+    next_memory = replace(next_memory, replicas_swing=swing[0], batch_swing=swing[1], token_budget_swing=swing[2])
     if not available and memory.targets is None:
         # Nothing was ever known of this workload: there is nothing to hold, so nothing is remembered as asked for.
         next_memory = replace(next_memory, targets=None, needs=(), batch_before_protection=None)
@@ -195,57 +204,6 @@ def _held_stalled(situation: Situation, state: LoadState, below_low_seconds: flo
     )
 
 
-def _cause_reasons(situation: Situation, cause: Cause | None) -> tuple[Reason, ...]:
-    """What a person must be told when a breach buys nothing."""
-    if cause not in (Cause.INHERENT, Cause.UNATTRIBUTED):
-        return ()
-    code = Code.OBJECTIVE_UNREACHABLE if cause is Cause.INHERENT else Code.UNATTRIBUTED
-    for bound in ("e2e_critical", "ttft_critical", "tpot_critical", "e2e", "ttft", "tpot"):
-        if situation.breached(bound):
-            name = f"{bound.removesuffix('_critical')}_seconds"
-            latency = known_value(getattr(situation.signals, name))
-            objective = getattr(situation.policy.objectives, f"{bound}_seconds")
-            return (Reason(code, Target.REPLICAS, name, latency.p95.low if latency else None, objective),)
-    return ()
-
-
-def _admission_reasons(situation: Situation, batch: BatchMove, cause: Cause | None) -> tuple[Reason, ...]:
-    before = situation.memory.targets.admission if situation.memory.targets else Admission.OPEN
-    if batch.admission is before:
-        return ()
-    if batch.admission is Admission.OPEN:
-        return (Reason(Code.RECOVERY, Target.ADMISSION),)
-    pressure = memory_pressure(situation)
-    if pressure is not None:
-        return (Reason(Code.MEMORY_PRESSURE, Target.ADMISSION, *pressure),)
-    return (Reason(Code.LATENCY_WARNING, Target.ADMISSION, cause),)
-
-
-def _budget_reasons(situation: Situation, batch: BatchMove) -> tuple[Reason, ...]:
-    """Why a token budget is another that no law has moved: the policy declares another."""
-    before = situation.memory.targets
-    moved = any(reason.target is Target.TOKEN_BUDGET for reason in batch.reasons)
-    if before is None or before.token_budget == batch.token_budget or moved:
-        return ()
-    declared = situation.policy.batch.token_budget
-    return (Reason(Code.BATCH_START, Target.TOKEN_BUDGET, None, None if declared is None else float(declared)),)
-
-
-def _say_doubt(
-    situation: Situation,
-    available: bool,
-    doubt_seconds: float,
-    reasons: tuple[Reason, ...],
-    suppressed: tuple[Suppressed, ...],
-) -> tuple[tuple[Reason, ...], tuple[Suppressed, ...]]:
-    name, hold = situation.lost[0], situation.policy.hold_seconds
-    if not available and situation.memory.targets is None:
-        return (*reasons, Reason(Code.NEVER_READ, Target.REPLICAS, name)), suppressed
-    if not available:
-        return (*reasons, Reason(Code.SIGNAL_LOST_TOO_LONG, Target.REPLICAS, name, doubt_seconds, hold)), suppressed
-    return (*reasons, Reason(Code.SIGNAL_LOST, Target.REPLICAS, name, doubt_seconds, hold)), suppressed
-
-
 def _aged(memory: Memory, elapsed: float) -> Memory:
     """The timers that run by themselves, one tick older."""
 
@@ -302,6 +260,8 @@ def _remember(
         since_protection_seconds=0.0 if batch.protects else aged.since_protection_seconds,
         batch_before_protection=before,
         batch_was_engines_own=engines_own,
+        pressure_seconds=pressed_seconds(situation),
+        relieved=relieved(situation, batch),
         since_replicas_down_seconds=replicas.since_down_seconds,
         needs=replicas.needs,
         jump_seconds=replicas.jump_seconds,

@@ -32,6 +32,7 @@ from scaler.control.model import (
     Target,
     Targets,
 )
+from scaler.control.oscillation import unswung
 from scaler.control.situation import first_batch
 from scaler.policy.model import Policy
 from scaler.signals.model import Known, Signals, Stale
@@ -155,6 +156,8 @@ def _remembered(
         set_aside=aside,
         advised_replicas=laws.targets.replicas if policy.mode == "advisory" else None,
     )
+    if who.mode is not Mode.ACTIVE:
+        kept = unswung(kept, memory)
     if (targets.batch, targets.token_budget) != (laws.targets.batch, laws.targets.token_budget):
         kept = replace(
             kept,
@@ -162,6 +165,7 @@ def _remembered(
             since_protection_seconds=_older(memory.since_protection_seconds, elapsed),
             batch_before_protection=before.batch_before_protection,
             batch_was_engines_own=before.batch_was_engines_own,
+            relieved=memory.relieved or after.relieved,
         )
     if policy.mode != "advisory" and targets.replicas != laws.targets.replicas:
         kept = replace(kept, since_replicas_down_seconds=_older(memory.since_replicas_down_seconds, elapsed))

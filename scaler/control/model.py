@@ -112,6 +112,7 @@ class Code(StrEnum):
     STALLED = "stalled"
     OBJECTIVE_UNREACHABLE = "objective_unreachable"
     UNATTRIBUTED = "unattributed"
+    OSCILLATION = "oscillation"  # a target went to and fro: its dead band is wider for a while
     # who rules
     ADVISORY = "advisory"  # what is there stays
     ASKED_UNKNOWN = "asked_unknown"  # UNAVAILABLE: nobody tells the count that is to stay
@@ -161,6 +162,18 @@ class Targets:
 
 
 @dataclass(frozen=True, slots=True)
+class Swing:
+    """How one target goes to and fro: the ``direction`` of its last change (1 up, -1 down, 0 none yet), the ages in
+    seconds of its recent turns, how many times as wide as declared its dead band is, and for how long all was calm.
+    """
+
+    direction: int = 0
+    turns: tuple[float, ...] = ()
+    widening: float = 1.0
+    calm_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Override:
     """An operator's word on ``replicas``, ``batch`` or both (None: left to whoever rules without it), until ``until``
     (timezone-aware). ``by`` is who said so. A time of day and no duration: that is what was agreed between people, and
@@ -198,6 +211,10 @@ class Memory:
     since_protection_seconds: float | None = None
     batch_before_protection: int | None = None
     batch_was_engines_own: bool = False
+    #: For how long memory has been under pressure without a break, as of the last tick; None: it is not.
+    pressure_seconds: float | None = None
+    #: Whether KV use has been below the growth mark since the last protective shrink.
+    relieved: bool = True
     since_replicas_down_seconds: float | None = None
     #: (age in seconds, replicas needed): the needs of the down window that no later, higher one covers.
     needs: tuple[tuple[float, int], ...] = ()
@@ -212,6 +229,9 @@ class Memory:
     override: Override | None = None
     set_aside: Targets | None = None
     advised_replicas: int | None = None
+    replicas_swing: Swing = Swing()
+    batch_swing: Swing = Swing()
+    token_budget_swing: Swing = Swing()
 
 
 @dataclass(frozen=True, slots=True)

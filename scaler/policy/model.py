@@ -23,6 +23,8 @@ from scaler.policy.windows import Warm
 
 #: A low mark at or above this share of its high mark is no hysteresis: one step would flap between the two.
 LOW_TO_HIGH = 0.9
+#: The least room, as a share of the KV cache, between the mark that shrinks and the one that forbids growth.
+KV_BAND = 0.02
 
 
 class Push(Group):
@@ -195,8 +197,11 @@ class MemoryGuard(Group):
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
-        if not self.kv_growth_ratio < self.kv_emergency_ratio:
-            raise ValueError("kv_growth_ratio must be below kv_emergency_ratio: a shrink needs room to end")
+        if self.kv_growth_ratio > self.kv_emergency_ratio - KV_BAND:
+            raise ValueError(
+                f"kv_growth_ratio ({self.kv_growth_ratio:g}) must be at least {KV_BAND:g} below kv_emergency_ratio "
+                f"({self.kv_emergency_ratio:g}): a shrink needs room to end"
+            )
         return self
 
 

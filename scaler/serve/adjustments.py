@@ -7,6 +7,7 @@ from functools import lru_cache
 import structlog
 
 from scaler.control.model import LoadState, Mode, Target, Targets
+from scaler.serve.effects import begun, measure_effects
 from scaler.serve.quantities import plain_value
 from scaler.serve.snapshot import Adjustment, Snapshot
 from scaler.serve.words import decided_sentence
@@ -20,6 +21,7 @@ _MOVED = (Target.REPLICAS, Target.ACTIVE, Target.BATCH, Target.TOKEN_BUDGET, Tar
 
 def record_adjustment(workload: Workload, before: Targets | None, snapshot: Snapshot) -> None:
     """Compare with the targets and state of before this tick; on a change keep it, count it, and log one line."""
+    measure_effects(workload.adjustments, snapshot)
     made = adjustment_between(before, workload.snapshot, snapshot)
     if made is None:
         return
@@ -65,7 +67,8 @@ def adjustment_between(before: Targets | None, last: Snapshot | None, snapshot: 
     if not changes:
         return None
     values = tuple([_told(name, status(signal), plain_value(signal)) for name, signal in snapshot.signals.items()])
-    return Adjustment(snapshot.decided_at.utc, snapshot.workload, tuple(changes), decision, values)
+    effect = begun(snapshot) if any(what in _MOVED for what, _, _ in changes) else None
+    return Adjustment(snapshot.decided_at.utc, snapshot.workload, tuple(changes), decision, values, effect)
 
 
 def _told(name: str, word: str, value: float | None) -> tuple[str, str, float | None]:

@@ -14,6 +14,7 @@ from aiohttp import web
 from scaler import __version__
 from scaler.consume.contract import VALID_SECONDS_HEADER, VALID_UNTIL_HEADER, ContractError, ServedTarget, parse_report
 from scaler.control.model import Override
+from scaler.serve.decision_document import adjustment
 from scaler.serve.demand_body import DemandBodyError, parse_demand
 from scaler.serve.inbox import TooManySourcesError
 from scaler.serve.limits import LimitReached, Limits, Seats
@@ -23,7 +24,6 @@ from scaler.serve.plain_json import instant
 from scaler.serve.published import PublishedWorkload, PublishedWorkloads
 from scaler.serve.render import (
     Document,
-    adjustment,
     override_document,
     served_target,
     workload_detail,

@@ -9,6 +9,7 @@ import structlog
 
 from scaler.policy.metadata import is_whole, storable
 from scaler.serve.adjustments import adjustment_between
+from scaler.serve.effects import measure_effects
 from scaler.serve.membership import Membership
 from scaler.serve.ownership import OwnerUnheard, member_of
 from scaler.serve.published_json import decode
@@ -133,6 +134,7 @@ class Copies:
         self._unreadable.discard(name)
         self._copied[name] = position.version
         before = workload.snapshot
+        measure_effects(workload.adjustments, snapshot)
         # The same log as the owner's; it counts and writes them, or each would be counted once per scaler.
         if before is not None and (made := adjustment_between(before.decision.targets, before, snapshot)) is not None:
             workload.adjustments.append(made)

@@ -44,6 +44,8 @@ _ADVICE: dict[str, str] = {
     Code.IDLE_UNPROVEN: "restore the missing signal, or the workload will never be taken to zero",
     Code.SIGNAL_LOST: "restore the missing signal: replicas cannot go down without it",
     Code.SIGNAL_LOST_TOO_LONG: "restore the missing signal: KEDA keeps the present count until then",
+    Code.OSCILLATION: "if this keeps coming back, part the marks yourself: a lower memory.kv_growth_ratio, a longer "
+    "batch.cooldown_seconds or replicas.down_window_seconds",
     Code.ASKED_UNKNOWN: "declare target.name, so that the cluster is asked how many replicas are to stay",
     Code.ADVISORY: "write mode: active to let the advice be carried out",
     Code.PAUSED: "write mode: active to let the laws rule again",
@@ -61,6 +63,7 @@ def explain(document: Document) -> RenderableType:
         *_wants(document),
         *_listed("Why", [reason["sentence"] for reason in document["reasons"]], "nothing moved, and nothing needs to"),
         *_listed("Held back", [held["sentence"] for held in document["suppressed"]]),
+        *_listed("Last adjustments", [_adjusted(entry) for entry in document["last_adjustments"]]),
         *_signals(document["signals"]),
         *_listed("Sources that fail", [_failure(source) for source in document["sources"] if not source["ok"]]),
         *_listed("Warnings", [*document["warnings"], *document["signal_warnings"]]),
@@ -175,6 +178,20 @@ def _between(interval: Document) -> str:
     if not low:
         return f"up to {duration(high)}"
     return duration(low) if low == high else f"{duration(low)} to {duration(high)}"
+
+
+def _adjusted(entry: Document) -> str:
+    """One adjustment, and what came of it."""
+    changes = ", ".join(
+        f"{change['what'].replace('_', ' ')} {_shown(change['from'])} to {_shown(change['to'])}"
+        for change in entry["changes"]
+    )
+    effect = entry["effect"]
+    return f"{entry['at'][:19]}Z {changes}" + ("" if effect is None else f": {effect['sentence']}")
+
+
+def _shown(value: object) -> str:
+    return "none" if value is None else number(value) if isinstance(value, int | float) else str(value)
 
 
 def _failure(source: Document) -> str:

@@ -17,7 +17,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoM
 from prometheus_client.metrics_core import Metric
 
 from scaler import __version__
-from scaler.control.model import Admission, LoadState, Mode
+from scaler.control.model import Admission, LoadState, Mode, Target
 from scaler.policy.model import Policy
 from scaler.serve.exposition import GaugeText, labels_text
 from scaler.serve.published import PublishedWorkload, PublishedWorkloads
@@ -46,6 +46,8 @@ GAUGES: Mapping[str, str] = {
     "advised_replicas": "Replicas the laws would tell KEDA, whoever rules; in mode active those desired.",
     "advised_active": "1 while the laws would have the workload above zero replicas, whoever rules.",
     "advised_batch_size": "Batch the laws would publish, whoever rules. Absent: the engine's own.",
+    "direction_changes": "Times a target changed its direction in the last 10 minutes, since it was last widened.",
+    "dead_band_widening_ratio": "How many times its width a target's dead band is; above 1 after an oscillation.",
     "ready_replicas": "Replicas that report and serve. Absent: not known.",
     "active": "1 while the workload should be above zero replicas.",
     "available": "1 while KEDA gets a number; 0 while it is told UNAVAILABLE, because signals are lost for too long.",
@@ -182,6 +184,14 @@ def _tell(samples: _Samples, snapshot: Snapshot, mono: float) -> None:
     samples.put("capacity_sequences", capacity.sequences, source=capacity.source)
     samples.put("capacity_requests_per_second", capacity.requests_per_second)
     samples.put("utilisation_ratio", decision.utilisation)
+    memory = decision.next_memory
+    for target, swing in (
+        (Target.REPLICAS, memory.replicas_swing),
+        (Target.BATCH, memory.batch_swing),
+        (Target.TOKEN_BUDGET, memory.token_budget_swing),
+    ):
+        samples.put("direction_changes", len(swing.turns), target=target.value)
+        samples.put("dead_band_widening_ratio", swing.widening, target=target.value)
     samples.put("idle_seconds", decision.next_memory.idle_seconds)
     if (seen := snapshot.activity) is not None:
         endpoint = endpoint_label(seen.endpoint) if seen.endpoint else ""

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from datetime import datetime
+from itertools import islice
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from scaler.consume.contract import ServedTarget
-from scaler.control.model import Code, Decision, LoadState, Mode, Override, Reason, Suppressed
+from scaler.control.model import Code, Decision, LoadState, Mode, Override
 from scaler.policy.model import Objectives
-from scaler.serve.plain_json import age_seconds, finite, instant, plain
+from scaler.serve.decision_document import outline, reason_document, suppressed_document
+from scaler.serve.plain_json import age_seconds, finite, instant
 from scaler.serve.published import PublishedWorkload
-from scaler.serve.signal_document import interval_document, signal_document, unit_of
-from scaler.serve.snapshot import Adjustment, Snapshot, SourceHealth
-from scaler.serve.words import ADMISSIONS, CAUSES, MODES, STATES, decided_sentence, suppressed_sentence
+from scaler.serve.signal_document import interval_document, signal_document
+from scaler.serve.snapshot import Snapshot, SourceHealth
+from scaler.serve.words import ADMISSIONS, CAUSES, MODES, STATES
 from scaler.signals.activity import Activity
 from scaler.signals.model import CATALOG, Applied, Known, Signals, Stale, Verdict, known_value, status
 
@@ -26,6 +28,8 @@ Document = dict[str, Any]
 LABEL_LENGTH = 200
 #: The objectives a policy can declare, in the order they are shown.
 OBJECTIVES = ("ttft", "tpot", "e2e")
+#: Adjustments told with a workload; ``/decisions`` has them all.
+LAST_TOLD = 3
 _LOST = (Code.SIGNAL_LOST, Code.SIGNAL_LOST_TOO_LONG, Code.NEVER_READ)
 
 
@@ -126,7 +130,7 @@ def workload_detail(workload: PublishedWorkload, mono: float, *, current: bool) 
     summary = workload_summary(workload, mono, current=current)
     snapshot = workload.snapshot
     if snapshot is None:
-        nothing = ("signals", "reasons", "suppressed", "applied", "sources", "signal_warnings")
+        nothing = ("signals", "reasons", "suppressed", "applied", "sources", "signal_warnings", "last_adjustments")
         return summary | {name: [] for name in nothing}
     decision, memory = snapshot.decision, snapshot.decision.next_memory
     return summary | {
@@ -154,6 +158,7 @@ def workload_detail(workload: PublishedWorkload, mono: float, *, current: bool) 
         "applied": [_applied(each) for each in snapshot.signals.applied],
         "signals": [signal_document(name, signal, mono) for name, signal in snapshot.signals.items()],
         "signal_warnings": list(snapshot.signals.warnings),
+        "last_adjustments": [outline(entry) for entry in islice(reversed(workload.adjustments), LAST_TOLD)],
         "sources": [_source(health) for health in snapshot.health],
     }
 
@@ -171,54 +176,6 @@ def served_target(snapshot: Snapshot, mono: float) -> ServedTarget:
         valid_seconds=max(0.0, lasts.total_seconds() - max(0.0, mono - snapshot.decided_at.mono)),
         state=snapshot.decision.state.value,
     )
-
-
-def adjustment(entry: Adjustment) -> Document:
-    """One line of the adjustment log."""
-    before = {name: old for name, old, _ in entry.changes}
-    batch_before = before.get("batch")
-    return {
-        "at": instant(entry.at),
-        "workload": entry.workload,
-        "changes": [{"what": what, "from": plain(old), "to": plain(new)} for what, old, new in entry.changes],
-        "state": entry.decision.state.value,
-        "reasons": [
-            reason_document(reason, entry.decision, batch_before if isinstance(batch_before, int) else None)
-            for reason in entry.decision.reasons
-        ],
-        "signals": [
-            {"signal": name, "status": word, "value": finite(value), "unit": unit_of(name)}
-            for name, word, value in entry.signal_values
-        ],
-    }
-
-
-def reason_document(reason: Reason, decision: Decision, batch_before: int | None = None) -> Document:
-    """A reason as data and as a sentence."""
-    return {
-        "code": reason.code.value,
-        "target": reason.target.value,
-        "signal": reason.signal,
-        "value": finite(reason.value),
-        "threshold": finite(reason.threshold),
-        "sentence": decided_sentence(reason, decision, batch_before),
-    }
-
-
-def suppressed_document(held: Suppressed) -> Document:
-    """What was wanted and held back, as data and as a sentence; ``untimed_sentence`` is for who counts down itself."""
-    return {
-        "code": held.code.value,
-        "target": held.target.value,
-        "wanted": finite(held.wanted),
-        "kept": finite(held.kept),
-        "signal": held.signal,
-        "value": finite(held.value),
-        "threshold": finite(held.threshold),
-        "remaining_seconds": finite(held.remaining_seconds),
-        "sentence": suppressed_sentence(held),
-        "untimed_sentence": suppressed_sentence(replace(held, remaining_seconds=None)),
-    }
 
 
 def objective_bounds(objectives: Objectives, name: str) -> Mapping[str, float]:

@@ -8,7 +8,7 @@ from datetime import datetime
 from scaler.control.model import Decision, Now
 from scaler.policy.model import Policy
 from scaler.signals.activity import Activity
-from scaler.signals.model import Signals
+from scaler.signals.model import Interval, Signals
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +49,39 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
+class Performance:
+    """How one window went: P95 intervals in seconds and throughput; None where it was not known."""
+
+    ttft: Interval | None
+    tpot: Interval | None
+    e2e: Interval | None
+    requests_per_second: float | None
+    tokens_per_second: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """The window ``before`` an adjustment made at ``made_mono``, and the first whole one ``after`` it (None: not over
+    yet), read ``after_seconds`` later; ``overlapped`` where another target moved in between.
+    """
+
+    made_mono: float
+    window_seconds: float
+    before: Performance
+    after: Performance | None = None
+    after_seconds: float | None = None
+    overlapped: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Adjustment:
-    """One line of the adjustment log: what changed, from what to what, with the decision that did it."""
+    """One line of the adjustment log: what changed, from what to what, with the decision that did it, and what came of
+    it where a target moved (:mod:`scaler.serve.effects`).
+    """
 
     at: datetime
     workload: str
     changes: tuple[tuple[str, object, object], ...]
     decision: Decision
     signal_values: tuple[tuple[str, str, float | None], ...]
+    effect: Effect | None = None

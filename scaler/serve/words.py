@@ -139,6 +139,11 @@ WORDINGS: Mapping[Code, Wording] = {
     Code.UNATTRIBUTED: Wording(
         "an objective is broken for no clear cause: {same}", "{compared} for no clear cause: {same}"
     ),
+    Code.OSCILLATION: Wording(
+        "going to and fro, so its dead band is wider for a while: {same}",
+        "going to and fro, so its dead band is {count} times as wide for a while: {same}",
+        "going to and fro, so small steps wait",
+    ),
     # who rules
     Code.ADVISORY: Wording("advice only, what is there stays: {same}", held="advice only"),
     Code.ASKED_UNKNOWN: Wording(

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from scaler.control.model import CapacityEstimate, Memory, Mode, Override, Targets
-from scaler.serve.render import adjustment, endpoint_label, served_target, workload_detail, workload_summary
+from scaler.serve.decision_document import adjustment
+from scaler.serve.render import endpoint_label, served_target, workload_detail, workload_summary
 from scaler.signals.model import CATALOG, Known, Signals
 from tests.serve.tide import START, FakeWorkloads, adjusted, snapshot
 

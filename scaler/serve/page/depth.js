@@ -32,7 +32,8 @@ export function showOne(detail, decisions) {
   renew(element("one-warnings"), warnings, () => warnings.map((text) => make("li", {}, text)));
   showFacts(detail);
   showWhy(detail);
-  keep(element("decisions"), decisions.length ? decisions : [null], (entry) => (entry ? entry.at : ""), decisionItem, () => {});
+  const entryOf = (entry) => (entry ? `${entry.at} ${entry.effect?.sentence ?? ""}` : "");
+  keep(element("decisions"), decisions.length ? decisions : [null], entryOf, decisionItem, () => {});
   showSignals(detail.signals);
   showSources(detail.sources);
 }
@@ -120,7 +121,8 @@ function decisionItem(entry) {
   const why = entry.reasons.map((reason) => reason.sentence).join("; ");
   return make("li", {},
     make("time", { datetime: entry.at, title: at.toLocaleString() }, clock(at)), " ",
-    make("strong", {}, changes), why ? make("span", { class: "under" }, why) : null);
+    make("strong", {}, changes), why ? make("span", { class: "under" }, why) : null,
+    entry.effect ? make("span", { class: "under" }, entry.effect.sentence) : null);
 }
 
 function shown(value) {

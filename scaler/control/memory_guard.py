@@ -1,0 +1,66 @@
+"""The memory guard: the one law that acts at once, on memory signals alone, and only ever shrinks or holds.
+
+On pressure (KV use at the emergency mark, a preemption, too little free device memory) the batch is halved, starting
+from what really runs: half of a limit that is not in use changes nothing. New prefills are held meanwhile. The next
+halving waits ``settle_seconds``, because the signal needs that long to show the effect of the last one; and once there
+was one, KV use that merely hovers about the mark is no new emergency: until it has been below the growth mark, only
+pressure that lasts ``settle_seconds`` without a break shrinks further (a preemption is a fact, and does at once).
+"""
+
+from __future__ import annotations
+
+import math
+
+from scaler.control.attribution import memory_pressure
+from scaler.control.batch import BatchMove, busiest_running, settling_seconds, token_budget
+from scaler.control.model import Admission, Code, Reason, Suppressed, Target
+from scaler.control.situation import Situation
+from scaler.signals.model import known_value
+
+
+def protect_memory(situation: Situation) -> BatchMove | None:
+    """The guard's move; None when there is no pressure."""
+    pressure = memory_pressure(situation)
+    if pressure is None:
+        return None
+    signal, value, threshold = pressure
+    policy, batch, budget = situation.policy.batch, situation.batch, token_budget(situation)
+    kept = BatchMove(batch, budget, Admission.HOLD)
+    in_use = [float(size) for size in (batch, busiest_running(situation)) if size]
+    if not in_use:
+        return kept
+    lowered = math.floor(min(in_use) * policy.down_factor)
+    wanted = max(policy.min, min(lowered, policy.max or lowered))
+    if batch is not None and wanted >= batch:
+        return kept
+    settling = max(settling_seconds(situation), 0.0 if signal == "preemptions_recent" else _hovering_seconds(situation))
+    if settling > 0:
+        held = Suppressed(
+            Code.SETTLING, Target.BATCH, wanted, batch, signal, value, threshold, remaining_seconds=settling
+        )
+        return BatchMove(batch, budget, Admission.HOLD, suppressed=(held,))
+    reason = Reason(Code.MEMORY_PRESSURE, Target.BATCH, signal, value, threshold)
+    return BatchMove(wanted, budget, Admission.HOLD, protects=True, reasons=(reason,))
+
+
+def pressed_seconds(situation: Situation) -> float | None:
+    """For how long memory has been under pressure without a break; None: it is not."""
+    if memory_pressure(situation) is None:
+        return None
+    before = situation.memory.pressure_seconds
+    return 0.0 if before is None else before + situation.elapsed_seconds
+
+
+def relieved(situation: Situation, move: BatchMove) -> bool:
+    """Whether KV use has been below the growth mark since the last protective shrink, ``move`` being this tick's."""
+    if memory_pressure(situation) is not None:
+        return situation.memory.relieved and not move.protects
+    kv = known_value(situation.signals.kv_use_ratio)
+    return situation.memory.relieved or kv is None or kv < situation.policy.memory.kv_growth_ratio
+
+
+def _hovering_seconds(situation: Situation) -> float:
+    """How much longer pressure must last to be believed, where relief has not been seen since the last shrink."""
+    if situation.memory.relieved:
+        return 0.0
+    return max(0.0, situation.policy.batch.settle_seconds - (pressed_seconds(situation) or 0.0))
