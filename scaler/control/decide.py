@@ -6,14 +6,13 @@ and the next memory. The server, the simulator, the backtest and ``explain`` all
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 from scaler.control.activity import ActivityMove, move_activity
 from scaler.control.attribution import attribute, memory_emergency
-from scaler.control.batch import BatchMove, adaptive_batch, busiest_running
+from scaler.control.batch import BatchMove, adaptive_batch
 from scaler.control.jump import JumpSeen, jump_reason, recognise_jump
-from scaler.control.memory_guard import pressed_seconds, protect_memory, relieved
+from scaler.control.memory_guard import before_protection, pressed_seconds, protect_memory, relieved
 from scaler.control.mode import batch_is_ours, laws_alone, rule, ruling
 from scaler.control.model import (
     Admission,
@@ -27,7 +26,7 @@ from scaler.control.model import (
     Target,
     Targets,
 )
-from scaler.control.oscillation import steady_replicas, swings, widened
+from scaler.control.oscillation import steady_replicas, swings, swung, widened
 from scaler.control.reasons import admission_reasons, budget_reasons, cause_reasons, say_doubt
 from scaler.control.replicas import ReplicaMove, move_replicas
 from scaler.control.situation import Situation, situate
@@ -47,6 +46,47 @@ def guard(policy: Policy, memory: Memory, signals: Signals, now: Now) -> BatchMo
         return _as_published(memory.targets)
     situation = situate(policy, memory, signals, now)
     return (protect_memory(situation) if batch_is_ours(policy, memory, now) else None) or _keep(situation)
+
+
+def guarded(policy: Policy, memory: Memory, signals: Signals, now: Now, last: Decision) -> Decision | None:
+    """The ``last`` decision with what the guard moves between two ticks, on memory signals alone; None where nothing.
+
+    Replicas, activity, token budget and state stay the slow loop's. Its timers go on from the last tick, so what is
+    remembered of this move is counted from there: an age below zero, until the next tick makes it a true one.
+    """
+    targets = memory.targets
+    if targets is None or memory_emergency(policy, signals) is None or not batch_is_ours(policy, memory, now):
+        return None
+    situation = situate(policy, memory, signals, now)
+    move = protect_memory(situation)
+    if move is None or (move.batch, move.admission) == (targets.batch, targets.admission):
+        return None
+    told = replace(targets, batch=move.batch, admission=move.admission)
+    aside = (Target.BATCH, Target.ADMISSION)
+    before, engines_own = before_protection(situation, move)
+    shrunk, age = move.batch != targets.batch, -situation.elapsed_seconds
+    return replace(
+        last,
+        targets=told,
+        cause=Cause.MEMORY,
+        reasons=(
+            *(reason for reason in last.reasons if reason.target not in aside),
+            *move.reasons,
+            *admission_reasons(situation, move, Cause.MEMORY),
+        ),
+        suppressed=(*(held for held in last.suppressed if held.target not in aside), *move.suppressed),
+        next_memory=replace(
+            memory,
+            targets=told,
+            batch_before_protection=before,
+            batch_was_engines_own=engines_own,
+            since_batch_change_seconds=age if shrunk else memory.since_batch_change_seconds,
+            since_protection_seconds=age if shrunk else memory.since_protection_seconds,
+            relieved=memory.relieved and not shrunk,
+            pressure_seconds=age if memory.pressure_seconds is None else memory.pressure_seconds,
+            batch_swing=swung(memory.batch_swing, targets.batch, move.batch, 0.0),
+        ),
+    )
 
 
 def decide(policy: Policy, memory: Memory, signals: Signals, now: Now) -> Decision:
@@ -233,16 +273,7 @@ def _remember(
     changed = batch.batch != situation.batch or (
         memory.targets is not None and batch.token_budget != memory.targets.token_budget
     )
-    before, engines_own = memory.batch_before_protection, memory.batch_was_engines_own
-    if batch.protects and batch.batch != situation.batch and before is None:
-        engines_own = situation.batch is None
-        before = (
-            max(situation.policy.batch.min, math.ceil(busiest_running(situation) or 1))
-            if engines_own
-            else situation.batch
-        )
-    elif batch.batch is None or (before is not None and batch.batch >= before and not engines_own):
-        before, engines_own = None, False
+    before, engines_own = before_protection(situation, batch)
     waiting, running = known_value(situation.signals.waiting), known_value(situation.signals.running)
     return replace(
         aged,

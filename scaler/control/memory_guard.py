@@ -43,6 +43,20 @@ def protect_memory(situation: Situation) -> BatchMove | None:
     return BatchMove(wanted, budget, Admission.HOLD, protects=True, reasons=(reason,))
 
 
+def before_protection(situation: Situation, move: BatchMove) -> tuple[int | None, bool]:
+    """(the batch to go back to after ``move``, whether that was the engine's own setting); (None, False): there is
+    nothing to go back to.
+    """
+    before, engines_own = situation.memory.batch_before_protection, situation.memory.batch_was_engines_own
+    if move.protects and move.batch != situation.batch and before is None:
+        if situation.batch is not None:
+            return situation.batch, False
+        return max(situation.policy.batch.min, math.ceil(busiest_running(situation) or 1)), True
+    if move.batch is None or (before is not None and move.batch >= before and not engines_own):
+        return None, False
+    return before, engines_own
+
+
 def pressed_seconds(situation: Situation) -> float | None:
     """For how long memory has been under pressure without a break; None: it is not."""
     if memory_pressure(situation) is None:

@@ -192,6 +192,11 @@ class MemoryGuard(Group):
     """KV-cache use at or above this shrinks the batch at once."""
     kv_growth_ratio: Ratio = 0.85
     """KV-cache use at or above this forbids growth."""
+    guard_seconds: Annotated[float, Field(ge=0.2, le=60.0)] | None = 1.0
+    """How often the memory signals of scraped engines are read between two ticks, to shrink at once. Unset (null): only
+    with each tick."""
+    guard_replicas: Annotated[int, Field(ge=0, le=1000)] = 16
+    """A workload of more replicas than this is guarded with each tick only: reading all of them every second costs."""
     gpu_free_emergency_ratio: Ratio = 0.10
     """Free device memory below this shrinks the batch at once (engines that do not preallocate)."""
 

@@ -76,6 +76,7 @@ GAUGES: Mapping[str, str] = {
     "no_progress_seconds": "For how long a replica has had work and no token, step or request moved; 0 without work.",
     "config_warnings": "Warnings about the workload's configuration; the API words them.",
     "tick_duration_seconds": "How long the workload's last tick took.",
+    "seconds_since_guard": "Age of the memory guard's last read between two ticks. Absent: it acts with ticks only.",
     "seconds_since_tick": "Age of the workload's last decision.",
 }
 DECISIONS = "loadtide_decisions"
@@ -104,6 +105,7 @@ class WorkloadCollector:
                 dict(workload.decisions_total),
                 workload.dropped_series_total,
                 _warnings(workload),
+                workload.guarded_mono,
             )
             for workload in map(self._workloads.get, list(self._workloads.names()))
             if workload is not None
@@ -119,10 +121,12 @@ class WorkloadCollector:
             labels=("namespace", "workload"),
         )
         gauges = {name: GaugeText(f"loadtide_{name}", help_text) for name, help_text in GAUGES.items()}
-        for name, snapshot, counts, dropped_series, warnings in taken:
+        for name, snapshot, counts, dropped_series, warnings, guarded_mono in taken:
             namespace, _, workload = name.partition("/")
             samples = _Samples(gauges, labels_text(namespace=namespace, workload=workload))
             samples.put("config_warnings", warnings)
+            if guarded_mono is not None:
+                samples.put("seconds_since_guard", max(0.0, mono - guarded_mono))
             if snapshot is not None:
                 _tell(samples, snapshot, mono)
             dropped.add_metric((namespace, workload), dropped_series)

@@ -7,6 +7,7 @@ that workload. A tick ends with its decisions in the store, so that a kill at an
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
@@ -16,11 +17,13 @@ from typing import Any
 import aiohttp
 import structlog
 
-from scaler.control.decide import decide
-from scaler.control.model import Memory, Now
+from scaler.control.decide import decide, guarded
+from scaler.control.model import Now, Targets
 from scaler.policy.metadata import storable
 from scaler.serve.adjustments import record_adjustment
+from scaler.serve.at_hand import at_hand, resumed
 from scaler.serve.dormant import Dormant
+from scaler.serve.guarding import Guarding
 from scaler.serve.observe import Observer, source_health
 from scaler.serve.ownership import Superseded
 from scaler.serve.resolver import EngineResolver
@@ -28,8 +31,10 @@ from scaler.serve.snapshot import Snapshot
 from scaler.serve.store import Store, StoredWorkload, away_seconds, boot_seconds, read_boot_id
 from scaler.serve.workloads import Workload, Workloads
 from scaler.signals.activity import activity
+from scaler.signals.memory_read import with_memory
+from scaler.signals.model import Signals
 from scaler.signals.observation import Observation
-from scaler.signals.window import activity_watermark, fold, unchanged_since
+from scaler.signals.window import activity_watermark, fold
 
 log = structlog.get_logger(__name__)
 
@@ -76,6 +81,7 @@ class Loop:
         self._session: aiohttp.ClientSession | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._forget_after_seconds = forget_after_seconds
+        self._guarding = Guarding(workloads, self._guarded)
         self._dormant = Dormant(self._away)
         self._purge_due = workloads.mono()
         workloads.recall = self._recall
@@ -123,6 +129,7 @@ class Loop:
         async with aiohttp.ClientSession(timeout=timeout, connector=connector) as session:
             self._session = session
             self._workloads.evaluate = self._evaluate_soon
+            self._do(self._guarding.run(session), "the memory guard")
             due = self._workloads.mono()
             try:
                 while not stopping.is_set():
@@ -169,9 +176,9 @@ class Loop:
     def _evaluate_soon(self, workload: Workload) -> None:
         self._workloads.ownership.notice(workload)
         if self._workloads.ownership.owns(workload.name):
-            at_hand = _raised(workload, self._workloads.mono()) or _overridden(workload)
-            if at_hand is not None:
-                self._do(self._judge(workload, at_hand), f"at once {workload.name}")
+            observation = at_hand(workload, self._workloads.mono())
+            if observation is not None:
+                self._do(self._judge(workload, observation), f"at once {workload.name}")
             self._start(workload)
 
     def _start(self, workload: Workload) -> asyncio.Task[None]:
@@ -227,15 +234,12 @@ class Loop:
             interval_seconds=workloads.tick_seconds,
             now_unix=now.utc.timestamp(),
         )
-        workload.memory = _resume(workload)
+        workload.memory = resumed(workload)
         before = workload.memory.targets
         decision = decide(policy, workload.memory, signals, now)
         workload.memory = decision.next_memory
         if decision.ready:
             workload.inbox.clear_wake()
-        consumed = (decision.targets.batch, decision.targets.token_budget, decision.targets.admission)
-        if before is None or consumed != (before.batch, before.token_budget, before.admission):
-            workload.generation += 1
         snapshot = Snapshot(
             workload=workload.name,
             policy=policy,
@@ -243,16 +247,46 @@ class Loop:
             decision=decision,
             decided_at=now,
             generation=workload.generation,
-            valid_until=now.utc + timedelta(seconds=VALID_TICKS * workloads.tick_seconds),
+            valid_until=self._valid_until(now),
             health=source_health(observation, workload.history),
             warnings=workload.resolved.warnings,
             activity=activity(tracked, workload.history.tracked, signals, now.mono) or last,
             tick_seconds=time.perf_counter() - started,
         )
-        await workloads.ownership.publish(workload, snapshot, lambda: self._stored(workload, now.utc, boot_seconds()))
+        await self._tell(workload, before, snapshot)
+
+    async def _guarded(self, workload: Workload, signals: Signals) -> None:
+        """Let the memory guard move the batch between two ticks, on what its light read says; publish what it moves."""
+        async with workload.judging:
+            last = workload.snapshot
+            if last is None or not self._workloads.ownership.owns(workload.name):
+                return
+            now, before = Now(self._workloads.utc(), self._workloads.mono()), workload.memory.targets
+            decision = guarded(last.policy, workload.memory, signals, now, last.decision)
+            if decision is None:
+                return
+            workload.memory, seen = decision.next_memory, with_memory(last.signals, signals)
+            snapshot = replace(
+                last, signals=seen, decision=decision, decided_at=now, valid_until=self._valid_until(now)
+            )
+            with contextlib.suppress(Superseded):
+                await self._tell(workload, before, snapshot)
+
+    async def _tell(self, workload: Workload, before: Targets | None, snapshot: Snapshot) -> None:
+        """Publish a decision, under another generation where the engine is to do something else than ``before``."""
+        targets, now = snapshot.decision.targets, snapshot.decided_at
+        consumed = (targets.batch, targets.token_budget, targets.admission)
+        if before is None or consumed != (before.batch, before.token_budget, before.admission):
+            workload.generation += 1
+            snapshot = replace(snapshot, generation=workload.generation)
+        ownership = self._workloads.ownership
+        await ownership.publish(workload, snapshot, lambda: self._stored(workload, now.utc, boot_seconds()))
         record_adjustment(workload, before, snapshot)
-        workloads.publish(workload, snapshot)
+        self._workloads.publish(workload, snapshot)
         self._undelivered.add(workload)
+
+    def _valid_until(self, now: Now) -> datetime:
+        return now.utc + timedelta(seconds=VALID_TICKS * self._workloads.tick_seconds)
 
     async def _keep(self, workload: Workload) -> None:
         """Store one workload now."""
@@ -284,50 +318,6 @@ class Loop:
             boot_mono=boot,
             generation=workload.generation,
         )
-
-
-def _raised(workload: Workload, at: float) -> Observation | None:
-    """What was last read, with the demand pushed since; None where that is no more, or under another policy.
-
-    A wake must not wait for an engine that does not answer. It only ever raises: demand that went down, and what else
-    has changed, comes with the next reading.
-    """
-    policy = workload.resolved.policy
-    if workload.observed is None or workload.observed[0] is not policy:
-        return None
-    last, pushed = workload.observed[1], workload.inbox.read(at, policy.push)
-    if pushed is None:
-        return None
-    before = last.demand or replace(pushed, pending=None, wake_requested=False)
-    pending, wake = max(before.pending or 0.0, pushed.pending or 0.0), before.wake_requested or pushed.wake_requested
-    if (pending, wake) == (before.pending or 0.0, before.wake_requested):
-        return None
-    return replace(last, at=at, demand=replace(before, at=at, pending=pending, wake_requested=wake))
-
-
-def _overridden(workload: Workload) -> Observation | None:
-    """What was last read, where an override has been set or ended since: an operator need not wait for an engine."""
-    decided = None if workload.snapshot is None else workload.snapshot.decision.next_memory.override
-    if workload.observed is None or workload.memory.override == decided:
-        return None
-    return workload.observed[1]
-
-
-def _resume(workload: Workload) -> Memory:
-    """After a restart: the time away counts as idle only if no activity counter moved and no process started anew.
-
-    Anything else may have been traffic nobody saw, and the timer starts again. Until the counters have been read the
-    question stays open, and the timer stands.
-    """
-    if workload.watermark is None:
-        return workload.memory
-    unchanged = unchanged_since(workload.watermark, workload.history)
-    if unchanged is None:
-        return workload.memory
-    workload.watermark = None
-    if not unchanged:
-        return replace(workload.memory, idle_seconds=0.0)
-    return replace(workload.memory, idle_seconds=workload.memory.idle_seconds + workload.away_seconds)
 
 
 async def _all_done(tasks: list[asyncio.Task[None]], stopping: asyncio.Event, seconds: float) -> None:

@@ -36,6 +36,7 @@ class Workload:
     disagree. ``observed`` is what was last read, and under which policy; ``reading`` while that is under way.
     ``asked_mono`` is when somebody last asked for it, monotonic seconds (``Workloads.forget_unasked``).
     ``called`` is what the last good call of KEDA carried, while metadata and policy are still those.
+    ``guarded_mono`` is when the memory guard last read it between two ticks.
     ``owner`` names the scaler that ticks it, where several share them; None: nobody yet, or there is only one.
     """
 
@@ -55,6 +56,7 @@ class Workload:
     generation: int = 0
     watermark: dict[str, list[object]] | None = None
     away_seconds: float = 0.0
+    guarded_mono: float | None = None
     adjustments: deque[Adjustment] = field(default_factory=lambda: deque(maxlen=ADJUSTMENTS_KEPT))
     decisions_total: dict[tuple[str, str, str], int] = field(default_factory=dict)
     dropped_series_total: int = 0

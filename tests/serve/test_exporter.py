@@ -269,7 +269,9 @@ def test_every_gauge_has_help_and_is_told_by_a_full_workload(workloads: FakeWork
     grows = POLICY.model_copy(update={"engine": "triton"})
     memory = Memory(override=Override(3, None, START + timedelta(minutes=5), "ana"))
     workload.snapshot = snapshot(targets=Targets(2, True, 32, 1024), policy=grows, next_memory=memory)
+    workload.guarded_mono = 100.5
     scraped = Scraped(workloads)
+    assert scraped.value("seconds_since_guard") == 0.5
     for name, text in GAUGES.items():
         assert scraped.all(name), name
         assert text.endswith(".")

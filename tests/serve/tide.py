@@ -122,6 +122,7 @@ class FakeWorkload:
     applied: AppliedReports
     snapshot: Snapshot | None = None
     owner: str | None = None
+    guarded_mono: float | None = None
     version: int = 0
     adjustments: deque[Adjustment] = field(default_factory=deque)
     decisions_total: dict[tuple[str, str, str], int] = field(default_factory=dict)
