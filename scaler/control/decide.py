@@ -12,6 +12,7 @@ from scaler.control.activity import ActivityMove, move_activity
 from scaler.control.attribution import attribute, memory_emergency
 from scaler.control.batch import BatchMove, adaptive_batch
 from scaler.control.jump import JumpSeen, jump_reason, recognise_jump
+from scaler.control.lasting import lasted
 from scaler.control.memory_guard import before_protection, pressed_seconds, protect_memory, relieved
 from scaler.control.mode import batch_is_ours, laws_alone, rule, ruling
 from scaler.control.model import (
@@ -80,6 +81,8 @@ def guarded(policy: Policy, memory: Memory, signals: Signals, now: Now, last: De
             targets=told,
             batch_before_protection=before,
             batch_was_engines_own=engines_own,
+            shrunk_seconds=age if before is not None and memory.shrunk_seconds is None else memory.shrunk_seconds,
+            admission_seconds=age if memory.admission_seconds is None else memory.admission_seconds,
             since_batch_change_seconds=age if shrunk else memory.since_batch_change_seconds,
             since_protection_seconds=age if shrunk else memory.since_protection_seconds,
             relieved=memory.relieved and not shrunk,
@@ -217,14 +220,17 @@ def _held_stalled(situation: Situation, state: LoadState, below_low_seconds: flo
         Reason(Code.STALLED, target, "stalled_replicas", stalled, situation.policy.stalled_after_seconds)
         for target in (Target.REPLICAS, Target.ADMISSION)
     )
+    elapsed = situation.elapsed_seconds
     next_memory = replace(
-        _aged(memory, situation.elapsed_seconds),
+        _aged(memory, elapsed),
         tick_mono=situation.now.mono,
         targets=targets,
         state=state,
         state_seconds=memory.state_seconds + situation.elapsed_seconds if memory.state is state else 0.0,
         below_low_seconds=below_low_seconds,
         doubt_seconds=0.0,
+        shrunk_seconds=lasted(memory.shrunk_seconds, memory.batch_before_protection is not None, elapsed),
+        admission_seconds=lasted(memory.admission_seconds, True, elapsed),
     )
     return Decision(
         targets=targets,
@@ -291,6 +297,8 @@ def _remember(
         since_protection_seconds=0.0 if batch.protects else aged.since_protection_seconds,
         batch_before_protection=before,
         batch_was_engines_own=engines_own,
+        shrunk_seconds=lasted(memory.shrunk_seconds, before is not None, elapsed),
+        admission_seconds=lasted(memory.admission_seconds, targets.admission is not Admission.OPEN, elapsed),
         pressure_seconds=pressed_seconds(situation),
         relieved=relieved(situation, batch),
         since_replicas_down_seconds=replicas.since_down_seconds,

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from scaler.control.lasting import lasted
 from scaler.control.model import (
     Admission,
     Code,
@@ -153,6 +154,8 @@ def _remembered(
         targets=targets if available or memory.targets is not None else None,
         mode=who.mode,
         override=who.override,
+        override_seconds=lasted(memory.override_seconds, who.override is not None, elapsed),
+        admission_seconds=lasted(memory.admission_seconds, targets.admission is not Admission.OPEN, elapsed),
         set_aside=aside,
         advised_replicas=laws.targets.replicas if policy.mode == "advisory" else None,
     )
@@ -166,6 +169,7 @@ def _remembered(
             batch_before_protection=before.batch_before_protection,
             batch_was_engines_own=before.batch_was_engines_own,
             relieved=memory.relieved or after.relieved,
+            shrunk_seconds=lasted(memory.shrunk_seconds, before.batch_before_protection is not None, elapsed),
         )
     if policy.mode != "advisory" and targets.replicas != laws.targets.replicas:
         kept = replace(kept, since_replicas_down_seconds=_older(memory.since_replicas_down_seconds, elapsed))

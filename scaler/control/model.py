@@ -215,6 +215,9 @@ class Memory:
     pressure_seconds: float | None = None
     #: Whether KV use has been below the growth mark since the last protective shrink.
     relieved: bool = True
+    #: For how long the batch has been below what protection took it from, and admission not open; None: it is not so.
+    shrunk_seconds: float | None = None
+    admission_seconds: float | None = None
     since_replicas_down_seconds: float | None = None
     #: (age in seconds, replicas needed): the needs of the down window that no later, higher one covers.
     needs: tuple[tuple[float, int], ...] = ()
@@ -227,6 +230,7 @@ class Memory:
     saturated_sequences: float | None = None
     mode: Mode = Mode.ACTIVE
     override: Override | None = None
+    override_seconds: float | None = None
     set_aside: Targets | None = None
     advised_replicas: int | None = None
     replicas_swing: Swing = Swing()

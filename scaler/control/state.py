@@ -15,6 +15,10 @@ from scaler.signals.model import Unknown, is_zero, known_value
 RATE_HIGH, RATE_LOW = 50.0, 5.0
 
 
+#: States that last their least time before a calmer one follows, the most pressing first; and what may follow them.
+PRESSING = (LoadState.CRITICAL, LoadState.HIGH)
+CALM = (LoadState.HIGH, LoadState.NORMAL, LoadState.LOW)
+
 #: Causes of a breach that come from the load: with one of them the state is at least ``high``.
 FROM_LOAD = (Cause.MEMORY, Cause.PREFILL, Cause.STEP, Cause.QUEUEING)
 
@@ -27,7 +31,22 @@ def classify(situation: Situation, cause: Cause | None) -> tuple[LoadState, floa
     below = None
     if cause not in FROM_LOAD and _is_low(situation):
         below = 0.0 if since is None else since + situation.elapsed_seconds
-    return _state(situation, cause, below), below
+    return _dwelt(situation, _state(situation, cause, below)), below
+
+
+def _dwelt(situation: Situation, state: LoadState) -> LoadState:
+    """``state``, or the more pressing one before it where that has not lasted its least time yet. What is nobody's
+    judgement (idle, stalled, unknown) is not delayed.
+    """
+    before = situation.memory.state
+    if state not in CALM or before not in PRESSING or PRESSING.index(before) >= _pressing(state):
+        return state
+    lasted = situation.memory.state_seconds + situation.elapsed_seconds
+    return before if lasted < situation.policy.load.minimum_dwell_seconds else state
+
+
+def _pressing(state: LoadState) -> int:
+    return PRESSING.index(state) if state in PRESSING else len(PRESSING)
 
 
 def _state(situation: Situation, cause: Cause | None, below_low_seconds: float | None) -> LoadState:
@@ -101,9 +120,13 @@ def _is_low(situation: Situation) -> bool:
     if not situation.may_lower or not situation.ready:
         return False
     busy, sm_active = known_value(signals.gpu_busy_ratio), known_value(signals.sm_active_ratio)
-    # "Busy" counts any kernel; idle SMs under it are room all the same.
-    sms_are_busy = sm_active is None or sm_active >= load.sm_active_low_ratio
-    if busy is not None and busy >= load.gpu_busy_low_ratio and sms_are_busy:
+    # "Busy" counts any kernel; idle SMs under it are room all the same. Either of the two, where known, is evidence.
+    room = [
+        value < mark
+        for value, mark in ((busy, load.gpu_busy_low_ratio), (sm_active, load.sm_active_low_ratio))
+        if value is not None
+    ]
+    if room and not any(room):
         return False
     _, low_mark = _rate_marks(situation)
     rate = _rate_per_replica(situation)

@@ -155,6 +155,8 @@ class LoadThresholds(Group):
     """``low`` ends above this."""
     low_dwell_seconds: Seconds = 120.0
     """How long the load must be low before it is called low."""
+    minimum_dwell_seconds: Seconds = 15.0
+    """``critical`` and ``high`` last at least this long before a calmer state; a more pressing one is never delayed."""
     gpu_busy_high_ratio: Ratio = 0.80
     """With a growing queue, ``high``."""
     gpu_busy_low_ratio: Ratio = 0.30

@@ -63,6 +63,7 @@ def explain(document: Document) -> RenderableType:
         *_wants(document),
         *_listed("Why", [reason["sentence"] for reason in document["reasons"]], "nothing moved, and nothing needs to"),
         *_listed("Held back", [held["sentence"] for held in document["suppressed"]]),
+        *_listed("What lasts", [_lasts(each) for each in document["lasting"]]),
         *_listed("Last adjustments", [_adjusted(entry) for entry in document["last_adjustments"]]),
         *_signals(document["signals"]),
         *_listed("Sources that fail", [_failure(source) for source in document["sources"] if not source["ok"]]),
@@ -178,6 +179,12 @@ def _between(interval: Document) -> str:
     if not low:
         return f"up to {duration(high)}"
     return duration(low) if low == high else f"{duration(low)} to {duration(high)}"
+
+
+def _lasts(condition: Document) -> str:
+    """A condition, its age, and its way out."""
+    name = condition["condition"].replace("_", " ")
+    return f"{name} for {duration(condition['seconds'])}; ends when {condition['ends']}"
 
 
 def _adjusted(entry: Document) -> str:

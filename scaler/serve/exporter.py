@@ -17,6 +17,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoM
 from prometheus_client.metrics_core import Metric
 
 from scaler import __version__
+from scaler.control.lasting import lasting
 from scaler.control.model import Admission, LoadState, Mode, Target
 from scaler.policy.model import Policy
 from scaler.serve.exposition import GaugeText, labels_text
@@ -53,6 +54,7 @@ GAUGES: Mapping[str, str] = {
     "available": "1 while KEDA gets a number; 0 while it is told UNAVAILABLE, because signals are lost for too long.",
     "load_state": "1 for the load state the workload is in, 0 for the others.",
     "load_state_seconds": "For how long the workload has been in its load state, at its last tick.",
+    "condition_seconds": "For how long a condition beside the load state has lasted; absent while it does not hold.",
     "signal": "A signal's value, in the unit its name ends in; only while it is known or stale.",
     "signal_latency_seconds": "Bounds of a latency quantile over the window; high is +Inf beyond the last bucket.",
     "signal_latency_mean_seconds": "Mean of a latency over the window.",
@@ -185,6 +187,8 @@ def _tell(samples: _Samples, snapshot: Snapshot, mono: float) -> None:
     samples.put("available", decision.available)
     samples.one_hot("load_state", "state", _words(LoadState), decision.state.value)
     samples.put("load_state_seconds", decision.next_memory.state_seconds)
+    for condition, seconds in lasting(decision.next_memory).items():
+        samples.put("condition_seconds", seconds, condition=condition)
     samples.put("capacity_sequences", capacity.sequences, source=capacity.source)
     samples.put("capacity_requests_per_second", capacity.requests_per_second)
     samples.put("utilisation_ratio", decision.utilisation)

@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from scaler.consume.contract import ServedTarget
+from scaler.control.lasting import ENDS, lasting
 from scaler.control.model import Code, Decision, LoadState, Mode, Override
 from scaler.policy.model import Objectives
 from scaler.serve.decision_document import outline, reason_document, suppressed_document
@@ -130,8 +131,8 @@ def workload_detail(workload: PublishedWorkload, mono: float, *, current: bool) 
     summary = workload_summary(workload, mono, current=current)
     snapshot = workload.snapshot
     if snapshot is None:
-        nothing = ("signals", "reasons", "suppressed", "applied", "sources", "signal_warnings", "last_adjustments")
-        return summary | {name: [] for name in nothing}
+        nothing = ("lasting", "signals", "reasons", "suppressed", "applied", "sources", "signal_warnings")
+        return summary | {name: [] for name in (*nothing, "last_adjustments")}
     decision, memory = snapshot.decision, snapshot.decision.next_memory
     return summary | {
         "engine": snapshot.policy.engine,
@@ -153,6 +154,10 @@ def workload_detail(workload: PublishedWorkload, mono: float, *, current: bool) 
         "generation": snapshot.generation,
         "valid_until": instant(snapshot.valid_until),
         "tick_seconds": finite(snapshot.tick_seconds),
+        "lasting": [
+            {"condition": condition, "seconds": finite(seconds), "ends": ENDS[condition]}
+            for condition, seconds in lasting(memory).items()
+        ],
         "reasons": [reason_document(reason, decision) for reason in decision.reasons],
         "suppressed": [suppressed_document(held) for held in decision.suppressed],
         "applied": [_applied(each) for each in snapshot.signals.applied],

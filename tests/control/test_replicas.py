@@ -74,12 +74,13 @@ def test_g5_05_a_scale_down_just_done_does_not_delay_the_next_scale_up() -> None
 def test_states_have_hysteresis() -> None:
     timeline = Timeline(POLICY).at("0s", **load(10, ready=1)).expect(state=LoadState.HIGH)
     timeline.at("5s", **load(9, ready=1)).expect(state=LoadState.HIGH)  # 0.9: entered at 1.0, left below 0.85
-    timeline.at("10s", **load(8, ready=1)).expect(state=LoadState.NORMAL)
-    timeline.at("15s", **load(9, ready=1)).expect(state=LoadState.NORMAL)
-    timeline.at("20s", **load(5, ready=1)).expect(state=LoadState.NORMAL)
-    timeline.at("2m15s").expect(state=LoadState.NORMAL).at("2m20s").expect(state=LoadState.LOW)
-    timeline.at("2m25s", **load(6, ready=1)).expect(state=LoadState.LOW)  # 0.6: entered at 0.55, left above 0.65
-    timeline.at("2m30s", **load(7, ready=1)).expect(state=LoadState.NORMAL)
+    timeline.at("10s", **load(8, ready=1)).expect(state=LoadState.HIGH)  # it lasts 15 s at least
+    timeline.at("15s", **load(8, ready=1)).expect(state=LoadState.NORMAL)
+    timeline.at("20s", **load(9, ready=1)).expect(state=LoadState.NORMAL)
+    timeline.at("25s", **load(5, ready=1)).expect(state=LoadState.NORMAL)
+    timeline.at("2m20s").expect(state=LoadState.NORMAL).at("2m25s").expect(state=LoadState.LOW)
+    timeline.at("2m30s", **load(6, ready=1)).expect(state=LoadState.LOW)  # 0.6: entered at 0.55, left above 0.65
+    timeline.at("2m35s", **load(7, ready=1)).expect(state=LoadState.NORMAL)
 
 
 def test_a_busy_gpu_is_not_low_unless_its_sms_idle() -> None:

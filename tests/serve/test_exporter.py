@@ -267,7 +267,7 @@ def test_every_gauge_has_help_and_is_told_by_a_full_workload(workloads: FakeWork
     assert workload is not None
     # An engine that takes device memory as it needs it: of one that preallocates its share no threshold is told.
     grows = POLICY.model_copy(update={"engine": "triton"})
-    memory = Memory(override=Override(3, None, START + timedelta(minutes=5), "ana"))
+    memory = Memory(override=Override(3, None, START + timedelta(minutes=5), "ana"), shrunk_seconds=40.0)
     workload.snapshot = snapshot(targets=Targets(2, True, 32, 1024), policy=grows, next_memory=memory)
     workload.guarded_mono = 100.5
     scraped = Scraped(workloads)
