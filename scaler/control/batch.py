@@ -38,12 +38,15 @@ GENTLE_FACTOR = 0.75
 
 @dataclass(frozen=True, slots=True)
 class BatchMove:
-    """Where the engine's knobs go in this tick, why, and what was held back."""
+    """Where the engine's knobs go in this tick, why, and what was held back. ``protects``: no cooldown delays it, no
+    jump overrules it; ``own_way_back``: the law that shrank also grows again, so nothing is remembered to go back to.
+    """
 
     batch: int | None
     token_budget: int | None
     admission: Admission = Admission.OPEN
     protects: bool = False
+    own_way_back: bool = False
     reasons: tuple[Reason, ...] = ()
     suppressed: tuple[Suppressed, ...] = ()
 

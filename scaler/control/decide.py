@@ -10,9 +10,10 @@ from dataclasses import replace
 
 from scaler.control.activity import ActivityMove, move_activity
 from scaler.control.attribution import attribute, memory_emergency
-from scaler.control.batch import BatchMove, adaptive_batch
+from scaler.control.batch import BatchMove
 from scaler.control.jump import JumpSeen, jump_reason, recognise_jump
 from scaler.control.lasting import lasted
+from scaler.control.latency_batch import latency_mark
 from scaler.control.memory_guard import before_protection, pressed_seconds, protect_memory, relieved
 from scaler.control.mode import batch_is_ours, laws_alone, rule, ruling
 from scaler.control.model import (
@@ -32,7 +33,7 @@ from scaler.control.reasons import admission_reasons, budget_reasons, cause_reas
 from scaler.control.replicas import ReplicaMove, move_replicas
 from scaler.control.situation import Situation, situate
 from scaler.control.state import classify
-from scaler.control.stepwise import stepwise_batch
+from scaler.control.strategies import static_cause, strategy_batch
 from scaler.policy.model import Policy
 from scaler.signals.model import Signals, known_value
 
@@ -107,7 +108,7 @@ def decide(policy: Policy, memory: Memory, signals: Signals, now: Now) -> Decisi
 def judge(policy: Policy, memory: Memory, signals: Signals, now: Now) -> Decision:
     """What the laws decide, whoever rules."""
     situation = situate(policy, memory, signals, now)
-    cause = attribute(situation)
+    cause = static_cause(situation, attribute(situation))
     state, below_low_seconds = classify(situation, cause)
     doubt_seconds = memory.doubt_seconds + situation.elapsed_seconds if situation.lost else 0.0
     if state is LoadState.STALLED and memory.targets is not None:
@@ -170,10 +171,7 @@ def _move_batch(situation: Situation, state: LoadState, cause: Cause | None, jum
         return protection
     if situation.lost and situation.memory.targets is not None:
         return _keep(situation)
-    if situation.policy.strategy == "stepwise":
-        move = stepwise_batch(situation, state)
-    else:
-        move = adaptive_batch(situation, state, cause)
+    move = strategy_batch(situation, state, cause)
     given_back = move.batch is None and situation.batch is not None
     if jump is None or jump.row is None or move.protects or given_back:
         return move
@@ -301,6 +299,7 @@ def _remember(
         admission_seconds=lasted(memory.admission_seconds, targets.admission is not Admission.OPEN, elapsed),
         pressure_seconds=pressed_seconds(situation),
         relieved=relieved(situation, batch),
+        latency_mark=latency_mark(situation),
         since_replicas_down_seconds=replicas.since_down_seconds,
         needs=replicas.needs,
         jump_seconds=replicas.jump_seconds,

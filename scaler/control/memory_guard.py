@@ -48,7 +48,7 @@ def before_protection(situation: Situation, move: BatchMove) -> tuple[int | None
     nothing to go back to.
     """
     before, engines_own = situation.memory.batch_before_protection, situation.memory.batch_was_engines_own
-    if move.protects and move.batch != situation.batch and before is None:
+    if move.protects and not move.own_way_back and move.batch != situation.batch and before is None:
         if situation.batch is not None:
             return situation.batch, False
         return max(situation.policy.batch.min, math.ceil(busiest_running(situation) or 1)), True

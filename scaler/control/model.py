@@ -95,6 +95,11 @@ class Code(StrEnum):
     BATCH_START = "batch_start"
     HIGH_LOAD = "high_load"
     LOW_LOAD = "low_load"
+    QUEUE_LONG = "queue_long"
+    QUEUE_SHORT = "queue_short"
+    SLOW_STEPS = "slow_steps"  # a larger batch would make them slower
+    LATENCY_RISES = "latency_rises"  # towards its bound
+    LATENCY_ROOM = "latency_room"  # it is far from its bound
     MEMORY_PRESSURE = "memory_pressure"
     LATENCY_CRITICAL = "latency_critical"
     LATENCY_WARNING = "latency_warning"
@@ -215,6 +220,8 @@ class Memory:
     pressure_seconds: float | None = None
     #: Whether KV use has been below the growth mark since the last protective shrink.
     relieved: bool = True
+    #: (age in seconds, mean in seconds) of the window that a law that goes by a gradient compares the next one with.
+    latency_mark: tuple[float, float] | None = None
     #: For how long the batch has been below what protection took it from, and admission not open; None: it is not so.
     shrunk_seconds: float | None = None
     admission_seconds: float | None = None

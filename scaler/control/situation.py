@@ -25,8 +25,8 @@ from scaler.signals.model import (
     known_value,
 )
 
-#: The batch the ``stepwise`` strategy starts from where none is declared (DESIGN section 9).
-STEPWISE_START = 8
+#: The batch, and the top of its range, where none is declared and the engine's own cap is not what to start from.
+PLAIN_START, PLAIN_MAX = 8, 64
 #: Without these nothing can be judged; losing one starts the hold.
 JUDGED_BY = ("running", "waiting", "ready_replicas")
 #: Replicas go down only when each of these is known (or not applicable).
@@ -118,15 +118,23 @@ def situate(policy: Policy, memory: Memory, signals: Signals, now: Now) -> Situa
     )
 
 
+def by_plain_numbers(policy: Policy) -> bool:
+    """Whether the batch goes by eight, doubling and halving, and the load by 50 and 5 requests per second of a replica:
+    the strategies beside ``adaptive``, and static batching, where a batch waits to fill and so a low load wants a
+    small one.
+    """
+    return policy.strategy != "adaptive" or policy.batch.batching == "static"
+
+
 def first_batch(policy: Policy, signals: Signals) -> int | None:
     """The first batch published: the declared one; else what the strategy starts from, ``adaptive`` the engine's cap
-    where it is known, ``stepwise`` eight.
+    where it is known, the others, and static batching, eight.
     """
     batch = policy.batch
     if batch.start is not None:
         return batch.start
-    if policy.strategy == "stepwise":
-        return max(batch.min, min(STEPWISE_START, batch.max or STEPWISE_START))
+    if by_plain_numbers(policy):
+        return max(batch.min, min(PLAIN_START, batch.max or PLAIN_START))
     applied = known_value(signals.applied_batch)
     return batch.max or (None if applied is None else max(batch.min, int(applied)))
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from scaler.control.attribution import CRITICALS, memory_pressure
 from scaler.control.model import Cause, LoadState
-from scaler.control.situation import Situation, wants_service
+from scaler.control.situation import Situation, by_plain_numbers, wants_service
 from scaler.signals.model import Unknown, is_zero, known_value
 
-#: Marks of the strategies that judge by request rate, per ready replica (DESIGN section 9).
+#: Marks of the strategies that judge by request rate, and of static batching, per ready replica.
 RATE_HIGH, RATE_LOW = 50.0, 5.0
 
 
@@ -82,7 +82,7 @@ def _is_idle(situation: Situation) -> bool:
 
 
 def _rate_marks(situation: Situation) -> tuple[float | None, float | None]:
-    load, by_rate = situation.policy.load, situation.policy.strategy == "stepwise"
+    load, by_rate = situation.policy.load, by_plain_numbers(situation.policy)
     high = load.high_requests_per_second or (RATE_HIGH if by_rate else None)
     low = load.low_requests_per_second or (RATE_LOW if by_rate else None)
     return high, low

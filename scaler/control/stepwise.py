@@ -11,11 +11,9 @@ import math
 from scaler.control.attribution import CRITICALS, WARNINGS
 from scaler.control.batch import BatchMove, cooling_seconds, settling_seconds, start
 from scaler.control.model import Code, LoadState, Reason, Suppressed, Target
-from scaler.control.situation import Situation
+from scaler.control.situation import PLAIN_MAX, Situation
 from scaler.signals.model import known_value
 
-#: The top of the range where the policy declares none (DESIGN section 9).
-DEFAULT_MAX = 64
 #: What a breached warning takes from the batch.
 GENTLE_STEP = 2
 
@@ -23,7 +21,7 @@ GENTLE_STEP = 2
 def stepwise_batch(situation: Situation, state: LoadState) -> BatchMove:
     """The move of the ``stepwise`` strategy."""
     policy = situation.policy.batch
-    most = policy.max or DEFAULT_MAX
+    most = policy.max or PLAIN_MAX
     if situation.memory.targets is None or situation.batch is None:
         return start(situation)
     batch = situation.batch

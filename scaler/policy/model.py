@@ -13,6 +13,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, PositiveFloat, PositiveInt, field_validator, model_validator
 
+from scaler.policy.batch import Batch as Batch
+from scaler.policy.batch import QueueTarget as QueueTarget
 from scaler.policy.gateway import Gateway as Gateway
 from scaler.policy.gpu import Gpu as Gpu
 from scaler.policy.group import BatchSize, Group, PositiveSeconds, Ratio, Replicas, Seconds, SomeReplicas
@@ -105,46 +107,13 @@ class Capacity(Group):
     """L*, sequences at once in one replica."""
 
 
-class Batch(Group):
-    """The batch each replica should run: its range and how it may move."""
-
-    min: BatchSize = 2
-    """Never smaller."""
-    max: BatchSize | None = None
-    """Never larger: the engine's own cap (vLLM: ``--max-num-seqs``), which no metric tells."""
-    start: BatchSize | None = None
-    """The first value published. Unset: the engine's cap for ``adaptive``, 8 for ``stepwise``."""
-    cooldown_seconds: Seconds = 60.0
-    """Between two ordinary changes. Never delays protection or a jump."""
-    settle_seconds: Seconds = 15.0
-    """After a protective shrink, how long to watch its effect before the next one."""
-    up_factor: Annotated[float, Field(gt=1.0, le=16.0)] = 2.0
-    """One step up multiplies by this."""
-    down_factor: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.5
-    """One step down multiplies by this."""
-    token_budget: PositiveInt | None = None
-    """The engine's tokens per step (vLLM: ``--max-num-batched-tokens``), if it may be changed."""
-    token_budget_min: PositiveInt = 256
-    """The token budget is never cut below this."""
-
-    @model_validator(mode="after")
-    def _ordered(self) -> Self:
-        if self.max is not None and self.max < self.min:
-            raise ValueError(f"max ({self.max}) is below min ({self.min})")
-        if self.start is not None and not self.min <= self.start <= (self.max or self.start):
-            raise ValueError(f"start ({self.start}) must lie in min..max ({self.min}..{self.max})")
-        if self.token_budget is not None and self.token_budget < self.token_budget_min:
-            raise ValueError(f"token_budget ({self.token_budget}) is below token_budget_min ({self.token_budget_min})")
-        return self
-
-
 class LoadThresholds(Group):
     """Where the load states begin and end."""
 
     high_requests_per_second: PositiveFloat | None = None
-    """Per ready replica. Unset: 50 for ``stepwise``; ``adaptive`` judges by utilisation."""
+    """Per ready replica. Unset: 50; ``adaptive`` with continuous batching judges by utilisation."""
     low_requests_per_second: PositiveFloat | None = None
-    """Per ready replica. Unset: 5 for ``stepwise``; ``adaptive`` judges by utilisation."""
+    """Per ready replica. Unset: 5; ``adaptive`` with continuous batching judges by utilisation."""
     high_utilisation: PositiveFloat = 1.0
     """``high`` begins here (load over capacity within objectives)."""
     high_leave_utilisation: PositiveFloat = 0.85
@@ -257,7 +226,7 @@ class Idle(Group):
     """Proven idleness this long ends in zero replicas."""
 
 
-Strategy = Literal["adaptive", "stepwise"]
+Strategy = Literal["adaptive", "queue", "latency", "stepwise"]
 ModeName = Literal["active", "advisory", "paused"]
 Engine = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")]
 
@@ -268,7 +237,8 @@ class Policy(Group):
     engine: Engine = "vllm"
     """The engine preset (``scaler/signals/engines``)."""
     strategy: Strategy = "adaptive"
-    """``adaptive``: attribute, then act. ``stepwise``: threshold and factor, the reference."""
+    """How the batch moves. ``adaptive``: attribute, then act. ``queue``: in proportion to the queue. ``latency``: a
+    step or two along the gradient of P95. ``stepwise``: threshold and factor, the reference."""
     mode: ModeName = "active"
     """``active``: decide and act. ``advisory``: decide and publish, change nothing: KEDA is told the replicas that are
     asked for already (needs ``target``), engines keep their own batch. ``paused``: hold the last targets."""
@@ -288,6 +258,7 @@ class Policy(Group):
     replicas: ReplicaRange = ReplicaRange()
     capacity: Capacity = Capacity()
     batch: Batch = Batch()
+    queue: QueueTarget = QueueTarget()
     load: LoadThresholds = LoadThresholds()
     memory: MemoryGuard = MemoryGuard()
     jump: Jump = Jump()

@@ -53,9 +53,9 @@ class Wording:
     something wanted was kept back (left out: the part of the other two before the colon, which is the cause).
 
     Fields in braces: ``measured`` (the value), ``compared`` (value against threshold), ``signal`` (its name), ``for``
-    (the value as a duration), ``count`` (a bare number), ``who`` and ``until`` (of an override), ``replicas`` (what the
-    load needs), and the outcome on the reason's target: as a cut (``down``), a rise (``up``), as it stands (``same``);
-    ``each``: what one replica serves.
+    (the value as a duration), ``count`` (a bare number), ``target`` (the threshold, bare), ``who`` and ``until`` (of an
+    override), ``replicas`` (what the load needs), and the outcome on the reason's target: as a cut (``down``), a rise
+    (``up``), as it stands (``same``); ``each``: what one replica serves.
     """
 
     plain: str
@@ -105,6 +105,11 @@ WORDINGS: Mapping[Code, Wording] = {
     Code.BATCH_START: Wording("starting value: {same}"),
     Code.HIGH_LOAD: Wording("the load is high: {up}", "the load is high ({compared}): {up}"),
     Code.LOW_LOAD: Wording("the load is low: {down}", "the load is low ({compared}): {down}"),
+    Code.QUEUE_LONG: Wording("the queue is long: {up}", "{count} waiting per replica, {target} wanted: {up}"),
+    Code.QUEUE_SHORT: Wording("the queue is short: {down}", "{count} waiting per replica, {target} wanted: {down}"),
+    Code.SLOW_STEPS: Wording("steps are too slow already: {same}", held="steps are too slow already"),
+    Code.LATENCY_RISES: Wording("latency rises towards its bound: {down}", "{compared} and rising: {down}"),
+    Code.LATENCY_ROOM: Wording("latency is far from its bound: {up}", "{compared}, room below the objective: {up}"),
     Code.MEMORY_PRESSURE: Wording("memory is nearly full: {down}", "{compared}: {down}"),
     Code.LATENCY_CRITICAL: Wording("a critical bound is broken: {down}", "{compared}, the critical bound: {down}"),
     Code.LATENCY_WARNING: Wording("an objective is broken: {down}", "{compared}, the objective: {down}"),
@@ -243,6 +248,7 @@ def _measures(reason: Reason | Suppressed) -> dict[str, str]:
         "for": "" if value is None else duration(value),
         "count": "" if value is None else number(value),
         "each": "" if against is None else f" (one serves {quantity(reason.signal, against)})",
+        "target": "" if threshold is None else number(threshold),
         "who": reason.signal or "somebody",
         "until": _moment(value) if of_override else "",
     }

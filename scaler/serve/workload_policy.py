@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 
 from scaler.policy.errors import PolicyError
 from scaler.policy.layers import PolicyFile, Resolved
 from scaler.policy.metadata import parse
+from scaler.policy.model import Policy
 from scaler.signals.gateway_preset import load_gateway_preset
 from scaler.signals.preset import Preset, PresetError, load_preset
 
@@ -27,8 +29,17 @@ def policy_and_preset(policies: PolicyFile, name: str, metadata: Mapping[str, st
     try:
         if gateway is not None:
             load_gateway_preset(gateway)
-        return resolved, load_preset(resolved.policy.engine)
+        preset = load_preset(resolved.policy.engine)
+        return replace(resolved, policy=_with_batching(resolved.policy, preset)), preset
     except PresetError as error:
         if ("engine",) in parse(metadata or {}).secret_paths:
             raise PolicyError([f"{name}: engine: the value (withheld) is no engine"]) from None
         raise PolicyError([f"{name}: {error}"]) from error
+
+
+def _with_batching(policy: Policy, preset: Preset) -> Policy:
+    """The policy with what the engine's preset says of its batching, where the operator says nothing."""
+    if policy.batch.batching is not None:
+        return policy
+    batching = "continuous" if preset.continuous_batching else "static"
+    return policy.model_copy(update={"batch": policy.batch.model_copy(update={"batching": batching})})
