@@ -44,7 +44,7 @@ def queue_batch(situation: Situation, state: LoadState, cause: Cause | None) -> 
         return _within(situation, kept, waiting)
     if wanted == batch or (wanted < batch) == (code is Code.QUEUE_LONG):
         return kept
-    back = _forbidden(situation, cause, wanted, batch) if wanted > batch else None
+    back = _forbidden(situation, cause, wanted, batch)
     cooling = cooling_seconds(situation)
     if back is None and cooling > 0:
         back = Suppressed(Code.COOLDOWN, Target.BATCH, wanted, batch, "waiting", waiting, target, cooling)
@@ -78,6 +78,8 @@ def _within(situation: Situation, kept: BatchMove, waiting: float) -> BatchMove:
 
 
 def _forbidden(situation: Situation, cause: Cause | None, wanted: int, batch: int) -> Suppressed | None:
+    if wanted < batch:
+        return Suppressed(Code.QUEUEING_KEEPS_BATCH, Target.BATCH, wanted, batch) if cause is Cause.QUEUEING else None
     kv, mark = known_value(situation.signals.kv_use_ratio), kv_growth_ratio(situation)
     if not isinstance(situation.signals.kv_use_ratio, NotApplicable) and (kv is None or kv >= mark):
         return Suppressed(Code.KV_ROOM, Target.BATCH, wanted, batch, "kv_use_ratio", kv, mark)

@@ -84,7 +84,7 @@ def test_kedas_own_keys_are_ignored_silently() -> None:
         ("holdSeconds", "inf", "a number of seconds"),
         ("holdSeconds", "1e999", "a number of seconds"),
         ("holdSeconds", "5m", "a number of seconds"),
-        ("strategy", "clever", "one of adaptive, stepwise"),
+        ("strategy", "clever", "one of adaptive, queue, latency, stepwise"),
         ("engine", "v LLM", "a name in lower-case letters"),
         ("scrapeUrls", "vllm:8000", "write for example http://vllm:8000/metrics"),
         ("jumpRows", "50", "a list of mappings with the keys rate_at_least, batch, replicas"),
