@@ -55,8 +55,10 @@ class ServedTarget:
     """What an engine should run, as served.
 
     ``batch_size`` (sequences at once) and ``token_budget`` (tokens per engine step) are None where the engine keeps its
-    own setting. ``generation`` rises whenever one of the three changes. ``valid_seconds`` is how much longer the target
-    may be used, counted from the answer; 0.0: no longer. ``state`` is the load state, for logs.
+    own setting. ``queue_limit`` (requests waiting in one replica) and ``workers`` (connections or threads towards it)
+    go with the batch, for whoever sends requests; None: nothing to say. ``generation`` rises whenever any of it
+    changes. ``valid_seconds`` is how much longer the target may be used, counted from the answer; 0.0: no longer.
+    ``state`` is the load state, for logs.
     """
 
     workload: str
@@ -67,6 +69,8 @@ class ServedTarget:
     valid_until: datetime
     valid_seconds: float
     state: str = "unknown"
+    queue_limit: int | None = None
+    workers: int | None = None
 
     def document(self) -> dict[str, Any]:
         """As JSON values."""
@@ -75,6 +79,8 @@ class ServedTarget:
             "batch_size": self.batch_size,
             "token_budget": self.token_budget,
             "admission": self.admission,
+            "queue_limit": self.queue_limit,
+            "workers": self.workers,
             "generation": self.generation,
             "valid_until": _instant(self.valid_until),
             "valid_seconds": round(self.valid_seconds, 3),
@@ -96,6 +102,8 @@ def parse_target(body: bytes | str) -> ServedTarget:
         valid_until=_moment(document.get("valid_until")),
         valid_seconds=valid_seconds(document.get("valid_seconds")),
         state=str(document.get("state", "unknown")),
+        queue_limit=_count("queue_limit", document.get("queue_limit"), 1, MOST_SEQUENCES),
+        workers=_count("workers", document.get("workers"), 1, MOST_SEQUENCES),
     )
 
 

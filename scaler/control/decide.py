@@ -9,8 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from scaler.control.activity import ActivityMove, move_activity
+from scaler.control.admission import admit
 from scaler.control.attribution import attribute, memory_emergency
 from scaler.control.batch import BatchMove
+from scaler.control.companions import accompanied
 from scaler.control.jump import JumpSeen, jump_reason, recognise_jump
 from scaler.control.lasting import lasted
 from scaler.control.latency_batch import latency_mark
@@ -61,9 +63,13 @@ def guarded(policy: Policy, memory: Memory, signals: Signals, now: Now, last: De
         return None
     situation = situate(policy, memory, signals, now)
     move = protect_memory(situation)
-    if move is None or (move.batch, move.admission) == (targets.batch, targets.admission):
+    if move is None:
         return None
-    told = replace(targets, batch=move.batch, admission=move.admission)
+    if targets.admission is Admission.SHED:
+        move = replace(move, admission=Admission.SHED)  # to let nobody in is the stricter of the two
+    if (move.batch, move.admission) == (targets.batch, targets.admission):
+        return None
+    told = accompanied(situation, replace(targets, batch=move.batch, admission=move.admission))
     aside = (Target.BATCH, Target.ADMISSION)
     before, engines_own = before_protection(situation, move)
     shrunk, age = move.batch != targets.batch, -situation.elapsed_seconds
@@ -116,7 +122,7 @@ def judge(policy: Policy, memory: Memory, signals: Signals, now: Now) -> Decisio
     jump = recognise_jump(situation)
     activity = move_activity(situation)
     replicas = move_replicas(situation, cause, jump)
-    batch = _move_batch(situation, state, cause, jump)
+    batch = admit(situation, _move_batch(situation, state, cause, jump))
     steady, within_band = steady_replicas(situation, replicas.replicas)
     if within_band:
         since_down = _aged(memory, situation.elapsed_seconds).since_replicas_down_seconds
@@ -205,7 +211,7 @@ def _targets(situation: Situation, activity: ActivityMove, replicas: ReplicaMove
             count = max(count, situation.policy.replicas.activation if woken else situation.replicas)
         if situation.ceiling is not None:
             count = min(count, situation.ceiling)
-    return Targets(count, activity.active, batch.batch, batch.token_budget, batch.admission)
+    return accompanied(situation, Targets(count, activity.active, batch.batch, batch.token_budget, batch.admission))
 
 
 def _held_stalled(situation: Situation, state: LoadState, below_low_seconds: float | None) -> Decision:

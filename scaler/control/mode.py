@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from scaler.control.companions import workers_of
 from scaler.control.lasting import lasted
 from scaler.control.model import (
     Admission,
@@ -137,7 +138,7 @@ def _overridden(policy: Policy, targets: Targets, override: Override, ceiling: i
         targets = replace(targets, replicas=replicas, active=replicas > 0)
     if override.batch is not None:
         batch = max(policy.batch.min, min(override.batch, policy.batch.max or override.batch))
-        targets = replace(targets, batch=batch)
+        targets = replace(targets, batch=batch, workers=workers_of(policy, batch))
     return targets
 
 

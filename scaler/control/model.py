@@ -97,6 +97,7 @@ class Code(StrEnum):
     LOW_LOAD = "low_load"
     QUEUE_LONG = "queue_long"
     QUEUE_SHORT = "queue_short"
+    QUEUE_HOPELESS = "queue_hopeless"  # it cannot be served within the critical bound
     SLOW_STEPS = "slow_steps"  # a larger batch would make them slower
     LATENCY_RISES = "latency_rises"  # towards its bound
     LATENCY_ROOM = "latency_room"  # it is far from its bound
@@ -156,7 +157,8 @@ class Suppressed:
 class Targets:
     """What the workload should be: replicas and activity for KEDA, the rest for the engine.
 
-    ``batch`` and ``token_budget`` are None where the engine should keep its own setting.
+    ``batch`` and ``token_budget`` are None where the engine should keep its own setting; ``queue_limit`` (requests
+    waiting in one replica) and ``workers`` go with the batch, None where there is nothing to say.
     """
 
     replicas: int
@@ -164,6 +166,8 @@ class Targets:
     batch: int | None
     token_budget: int | None = None
     admission: Admission = Admission.OPEN
+    queue_limit: int | None = None
+    workers: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

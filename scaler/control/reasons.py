@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from scaler.control.admission import critical_wait_seconds, expected_wait_seconds
 from scaler.control.attribution import memory_pressure
 from scaler.control.batch import BatchMove
 from scaler.control.model import Admission, Cause, Code, Reason, Suppressed, Target
@@ -30,6 +31,10 @@ def admission_reasons(situation: Situation, batch: BatchMove, cause: Cause | Non
         return ()
     if batch.admission is Admission.OPEN:
         return (Reason(Code.RECOVERY, Target.ADMISSION),)
+    if Admission.SHED in (batch.admission, before):
+        code = Code.QUEUE_HOPELESS if batch.admission is Admission.SHED else Code.RECOVERY
+        wait, bound = expected_wait_seconds(situation), critical_wait_seconds(situation)
+        return (Reason(code, Target.ADMISSION, "expected_wait_seconds", wait, bound),)
     pressure = memory_pressure(situation)
     if pressure is not None:
         return (Reason(Code.MEMORY_PRESSURE, Target.ADMISSION, *pressure),)

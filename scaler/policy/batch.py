@@ -29,6 +29,8 @@ class Batch(Group):
     """One step up multiplies by this."""
     down_factor: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.5
     """One step down multiplies by this."""
+    workers_per_sequence: Annotated[float, Field(gt=0.0, le=64.0)] = 1.0
+    """Workers published with the batch (connections or threads that a gateway keeps to one replica), per sequence."""
     token_budget: PositiveInt | None = None
     """The engine's tokens per step (vLLM: ``--max-num-batched-tokens``), if it may be changed."""
     token_budget_min: PositiveInt = 256

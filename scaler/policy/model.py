@@ -13,6 +13,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, PositiveFloat, PositiveInt, field_validator, model_validator
 
+from scaler.policy.admission import AdmissionControl as AdmissionControl
 from scaler.policy.batch import Batch as Batch
 from scaler.policy.batch import QueueTarget as QueueTarget
 from scaler.policy.gateway import Gateway as Gateway
@@ -259,6 +260,7 @@ class Policy(Group):
     capacity: Capacity = Capacity()
     batch: Batch = Batch()
     queue: QueueTarget = QueueTarget()
+    admission: AdmissionControl = AdmissionControl()
     load: LoadThresholds = LoadThresholds()
     memory: MemoryGuard = MemoryGuard()
     jump: Jump = Jump()

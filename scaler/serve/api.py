@@ -29,7 +29,7 @@ from scaler.serve.render import (
     workload_detail,
     workload_summary,
 )
-from scaler.serve.snapshot import Snapshot
+from scaler.serve.snapshot import Snapshot, consumed
 from scaler.serve.timeline import COARSE_SECONDS, COARSE_SLOT, columns
 
 #: Longest that a request for a target may wait for the next one, seconds: below the idle limits of common proxies.
@@ -266,8 +266,7 @@ def target_tag(snapshot: Snapshot) -> str:
     """The entity tag of a target: its generation, and a digest, because a generation that starts anew after a restart
     without stored memory may meet an engine that still holds another target of the same number.
     """
-    targets = snapshot.decision.targets
-    what = f"{targets.batch} {targets.token_budget} {targets.admission.value}"
+    what = " ".join(map(str, consumed(snapshot.decision.targets)))
     return f'"{snapshot.generation}-{hashlib.blake2s(what.encode(), digest_size=4).hexdigest()}"'
 
 

@@ -100,6 +100,8 @@ def _wants(document: Document) -> Iterator[Text]:
     engine = "the engine's own" if batch is None else number(batch)
     if document["token_budget"] is not None:
         engine += f", token budget {number(document['token_budget'])}"
+    if document["workers"] is not None:
+        engine += f", queue up to {number(document['queue_limit'])}, {counted(document['workers'], 'workers')}"
     yield Text(f"  batch      {engine}; {document['admission_words']}")
     if document["applied"]:
         yield Text(f"  applied    {_applied(document)}")

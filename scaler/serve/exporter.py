@@ -34,6 +34,8 @@ VERDICTS: tuple[str, ...] = get_args(Verdict)
 GAUGES: Mapping[str, str] = {
     "target_batch_size": "Most sequences a replica should run at once. Absent: the engine keeps its own setting.",
     "target_token_budget": "Most tokens per engine step. Absent: the engine keeps its own setting.",
+    "target_queue_limit": "Most requests that should wait in one replica: as many as are served in time.",
+    "target_workers": "Workers (connections, threads) towards one replica that keep its batch filled.",
     "admission": "1 for what the engine should do with new requests, 0 for the others.",
     "applied_batch_size": "Most sequences that a replica says it really lets run. Absent: it does not report any.",
     "applied_token_budget": "Most tokens per engine step that a replica says it really computes.",
@@ -169,6 +171,8 @@ def _tell(samples: _Samples, snapshot: Snapshot, mono: float) -> None:
     targets, capacity = decision.targets, decision.capacity
     samples.put("target_batch_size", targets.batch)
     samples.put("target_token_budget", targets.token_budget)
+    samples.put("target_queue_limit", targets.queue_limit)
+    samples.put("target_workers", targets.workers)
     samples.one_hot("admission", "admission", _words(Admission), targets.admission.value)
     samples.put("desired_replicas", targets.replicas)
     advised, override = decision.advised or targets, decision.next_memory.override

@@ -27,7 +27,7 @@ from scaler.serve.guarding import Guarding
 from scaler.serve.observe import Observer, source_health
 from scaler.serve.ownership import Superseded
 from scaler.serve.resolver import EngineResolver
-from scaler.serve.snapshot import Snapshot
+from scaler.serve.snapshot import Snapshot, consumed
 from scaler.serve.store import Store, StoredWorkload, away_seconds, boot_seconds, read_boot_id
 from scaler.serve.workloads import Workload, Workloads
 from scaler.signals.activity import activity
@@ -274,9 +274,8 @@ class Loop:
 
     async def _tell(self, workload: Workload, before: Targets | None, snapshot: Snapshot) -> None:
         """Publish a decision, under another generation where the engine is to do something else than ``before``."""
-        targets, now = snapshot.decision.targets, snapshot.decided_at
-        consumed = (targets.batch, targets.token_budget, targets.admission)
-        if before is None or consumed != (before.batch, before.token_budget, before.admission):
+        now = snapshot.decided_at
+        if before is None or consumed(snapshot.decision.targets) != consumed(before):
             workload.generation += 1
             snapshot = replace(snapshot, generation=workload.generation)
         ownership = self._workloads.ownership

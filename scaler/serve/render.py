@@ -62,6 +62,8 @@ def workload_summary(workload: PublishedWorkload, mono: float, *, current: bool)
             "batch_size": None,
             "token_budget": None,
             "admission": None,
+            "queue_limit": None,
+            "workers": None,
             "in_flight": None,
             "objectives": [],
             "lost_signals": [],
@@ -92,6 +94,8 @@ def workload_summary(workload: PublishedWorkload, mono: float, *, current: bool)
         "batch_size": decision.targets.batch,
         "token_budget": decision.targets.token_budget,
         "admission": decision.targets.admission.value,
+        "queue_limit": decision.targets.queue_limit,
+        "workers": decision.targets.workers,
         "in_flight": _in_flight(snapshot.signals),
         "objectives": _objectives(snapshot),
         "lost_signals": [reason.signal for reason in decision.reasons if reason.code in _LOST],
@@ -180,6 +184,8 @@ def served_target(snapshot: Snapshot, mono: float) -> ServedTarget:
         valid_until=snapshot.valid_until,
         valid_seconds=max(0.0, lasts.total_seconds() - max(0.0, mono - snapshot.decided_at.mono)),
         state=snapshot.decision.state.value,
+        queue_limit=targets.queue_limit,
+        workers=targets.workers,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from scaler.control.model import Decision, Now
+from scaler.control.model import Decision, Now, Targets
 from scaler.policy.model import Policy
 from scaler.signals.activity import Activity
 from scaler.signals.model import Interval, Signals
@@ -29,7 +29,7 @@ class SourceHealth:
 class Snapshot:
     """One workload after one tick. gRPC, ``/metrics``, the API and the page all answer from this and nothing else.
 
-    ``generation`` rises by one whenever what the engine consumes (batch, token budget, admission) changes;
+    ``generation`` rises by one whenever what the engine consumes (:func:`consumed`) changes;
     ``valid_until`` is when a consumer must fall back to the engine's own setting. ``warnings`` concern the
     configuration ("nothing can wake this workload, ..."). ``activity`` is what last showed that it is wanted; None:
     nothing has, since this scaler judges it.
@@ -46,6 +46,11 @@ class Snapshot:
     warnings: tuple[str, ...]
     tick_seconds: float
     activity: Activity | None = None
+
+
+def consumed(targets: Targets) -> tuple[object, ...]:
+    """What the engine's side consumes: a change of any of it is another generation."""
+    return targets.batch, targets.token_budget, targets.admission.value, targets.queue_limit, targets.workers
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,6 +107,10 @@ WORDINGS: Mapping[Code, Wording] = {
     Code.LOW_LOAD: Wording("the load is low: {down}", "the load is low ({compared}): {down}"),
     Code.QUEUE_LONG: Wording("the queue is long: {up}", "{count} waiting per replica, {target} wanted: {up}"),
     Code.QUEUE_SHORT: Wording("the queue is short: {down}", "{count} waiting per replica, {target} wanted: {down}"),
+    Code.QUEUE_HOPELESS: Wording(
+        "whoever waits now waits too long to be served in time: {same}",
+        "{compared}, so whoever comes now is served too late: {same}",
+    ),
     Code.SLOW_STEPS: Wording("steps are too slow already: {same}", held="steps are too slow already"),
     Code.LATENCY_RISES: Wording("latency rises towards its bound: {down}", "{compared} and rising: {down}"),
     Code.LATENCY_ROOM: Wording("latency is far from its bound: {up}", "{compared}, room below the objective: {up}"),

@@ -40,6 +40,8 @@ targets = st.builds(
     valid_until=st.integers(0, 10**9).map(lambda milliseconds: START + timedelta(milliseconds=milliseconds)),
     valid_seconds=st.integers(0, 3_600_000).map(lambda milliseconds: milliseconds / 1000),
     state=st.sampled_from(["high", "normal"]),
+    queue_limit=sizes,
+    workers=sizes,
 )
 reports = st.builds(
     AppliedReport,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 from random import Random
 from typing import Any
@@ -102,9 +101,13 @@ def test_it_only_shrinks_or_holds_and_leaves_the_rest_alone(seed: int) -> None:
                 continue
             before, after = memory.targets, moved.targets
             assert before is not None
-            assert replace(after, batch=before.batch, admission=before.admission) == before
+            assert (after.replicas, after.active, after.token_budget) == (
+                before.replicas,
+                before.active,
+                before.token_budget,
+            )
             assert before.batch is None or (after.batch is not None and after.batch <= before.batch)
-            assert after.admission is Admission.HOLD
+            assert after.admission in (Admission.HOLD, Admission.SHED)
             assert after.batch is None or after.batch >= policy.batch.min
             assert MEMORY_JSON.validate_json(MEMORY_JSON.dump_json(moved.next_memory)) == moved.next_memory
             last, memory = moved, moved.next_memory

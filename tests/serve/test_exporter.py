@@ -268,7 +268,9 @@ def test_every_gauge_has_help_and_is_told_by_a_full_workload(workloads: FakeWork
     # An engine that takes device memory as it needs it: of one that preallocates its share no threshold is told.
     grows = POLICY.model_copy(update={"engine": "triton"})
     memory = Memory(override=Override(3, None, START + timedelta(minutes=5), "ana"), shrunk_seconds=40.0)
-    workload.snapshot = snapshot(targets=Targets(2, True, 32, 1024), policy=grows, next_memory=memory)
+    workload.snapshot = snapshot(
+        targets=Targets(2, True, 32, 1024, queue_limit=8, workers=32), policy=grows, next_memory=memory
+    )
     workload.guarded_mono = 100.5
     scraped = Scraped(workloads)
     assert scraped.value("seconds_since_guard") == 0.5

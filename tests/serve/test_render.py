@@ -98,6 +98,8 @@ def test_a_target_names_only_what_an_engine_needs() -> None:
         "batch_size": None,
         "token_budget": None,
         "admission": "open",
+        "queue_limit": None,
+        "workers": None,
         "generation": 7,
         "valid_until": "2025-03-03T09:01:00.000Z",
         "valid_seconds": 47.5,
