@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from scaler.control.capacity import memory_bound
+from scaler.control.kv_bound import fitting_sequences
 from scaler.control.model import Admission, Cause, Code, LoadState, Reason, Suppressed, Target
 from scaler.control.oscillation import held as held_by_band
 from scaler.control.oscillation import kv_growth_ratio
@@ -112,7 +112,7 @@ def _one_step_up(situation: Situation, batch: int, before: int | None) -> int | 
     policy = situation.policy.batch
     if before is not None and situation.memory.batch_was_engines_own and batch >= before:
         return None
-    bound = memory_bound(situation.signals)
+    bound = fitting_sequences(situation.signals)
     # Without a declared cap nothing says how far the engine can follow: then only what was taken is given back.
     most = min(policy.max or before or batch, before or math.inf, math.inf if bound is None else max(bound, policy.min))
     return int(min(math.ceil(batch * policy.up_factor), most))

@@ -24,10 +24,10 @@ SIGNALS: Final[Mapping[str, tuple[str, ...]]] = {
     "tpot": ("tpot_seconds",),
     "e2e": ("e2e_seconds",),
     "queue": ("queue_seconds",),
-    "prefill": ("prefill_seconds",),
-    "decode": ("decode_seconds",),
-    "prompt_length": ("prompt_tokens_mean",),
-    "generation_length": ("generation_tokens_mean",),
+    "prefill": ("prefill_seconds", "prefill_share_ratio"),
+    "decode": ("decode_seconds", "prefill_share_ratio"),
+    "prompt_length": ("prompt_tokens_mean", "prompt_tokens_deviation"),
+    "generation_length": ("generation_tokens_mean", "generation_tokens_deviation"),
 }
 
 #: What else goes with it, for a person.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from math import inf
+from math import inf, sqrt
 from operator import sub
 
 from scaler.signals.model import Interval, Latency
@@ -83,6 +83,23 @@ def quantile_interval(bounds: Sequence[float], cumulative: Sequence[float], q: f
             return Interval(low, bound)
         low = bound
     return Interval(low, inf)  # counts that do not ascend: only a broken exposition comes here
+
+
+def deviation(buckets: Buckets) -> float:
+    """The standard deviation of the samples in ``buckets``, of which there is at least one: as spread out within each
+    bucket as may be (evenly), and at its lower end in the last, which has no other. In units of the exact mean, because
+    the buckets' own mean is off by as much as they are wide.
+    """
+    mean, square, low, before = 0.0, 0.0, 0.0, 0.0
+    for bound, count in zip(buckets.bounds, buckets.cumulative, strict=True):
+        high, here = (low if bound == inf else bound), count - before
+        if here > 0:
+            mean += here * (low + high) / 2
+            square += here * (low * low + low * high + high * high) / 3
+        low, before = high, count
+    mean, square = mean / buckets.count, square / buckets.count
+    exact = buckets.sum / buckets.count
+    return exact * sqrt(max(0.0, square - mean * mean)) / mean if mean > 0 else 0.0
 
 
 def latency(buckets: Buckets) -> Latency:

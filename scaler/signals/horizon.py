@@ -70,6 +70,15 @@ class Horizon:
         value = buckets.sum / buckets.count
         return Known(value, self.coverage.oldest_at) if complete else Stale(value, self.coverage.oldest_at)
 
+    def deviation(self, family: str, quiet: bool) -> Signal[float]:
+        """The standard deviation of a histogram family, as its buckets show it; ``quiet`` as for :meth:`latency`."""
+        found = self._observed(family, quiet)
+        if isinstance(found, Unknown | NotApplicable):
+            return found
+        buckets, complete = found
+        value = histogram.deviation(buckets)
+        return Known(value, self.coverage.oldest_at) if complete else Stale(value, self.coverage.oldest_at)
+
     def _amount(self, flow: int, per: float) -> Signal[float]:
         complete = self._complete(flow, self._since())
         if isinstance(complete, Unknown):

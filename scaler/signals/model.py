@@ -189,6 +189,11 @@ CATALOG: Mapping[str, SignalKind] = {
     "decode_seconds": SignalKind("computing the answer", "s", "per-pod bucket deltas, then sum"),
     "prompt_tokens_mean": SignalKind("prompt length of finished requests", "tokens", "sum / count"),
     "generation_tokens_mean": SignalKind("answer length of finished requests", "tokens", "sum / count"),
+    "prompt_tokens_deviation": SignalKind("spread of prompt lengths", "tokens", "standard deviation, from buckets"),
+    "generation_tokens_deviation": SignalKind("spread of answer lengths", "tokens", "standard deviation, from buckets"),
+    "prefill_share_ratio": SignalKind(
+        "share of requests' computing time that goes into their prompts", "0..1", "prefill / (prefill + decode)"
+    ),
     "prompt_tokens_per_second": SignalKind("prompt tokens computed, over the window", "tokens/s", "sum"),
     "generation_tokens_per_second": SignalKind("answer tokens computed, over the window", "tokens/s", "sum"),
     "kv_use_ratio": SignalKind("KV-cache use of the fullest engine", "0..1", "max", ("batch cut by memory",)),
@@ -258,6 +263,9 @@ class Signals:
     decode_seconds: Signal[Latency] = _NO_SOURCE
     prompt_tokens_mean: Signal[float] = _NO_SOURCE
     generation_tokens_mean: Signal[float] = _NO_SOURCE
+    prompt_tokens_deviation: Signal[float] = _NO_SOURCE
+    generation_tokens_deviation: Signal[float] = _NO_SOURCE
+    prefill_share_ratio: Signal[float] = _NO_SOURCE
     prompt_tokens_per_second: Signal[float] = _NO_SOURCE
     generation_tokens_per_second: Signal[float] = _NO_SOURCE
     kv_use_ratio: Signal[float] = _NO_SOURCE

@@ -21,6 +21,7 @@ from scaler.signals.model import (
     CATALOG,
     NOT_FROM_ENGINES,
     Known,
+    Latency,
     NotApplicable,
     Signal,
     Signals,
@@ -48,10 +49,10 @@ _SIGNALS_OF: Mapping[str, tuple[str, ...]] = {
     "tpot": ("tpot_seconds",),
     "e2e": ("e2e_seconds",),
     "queue": ("queue_seconds",),
-    "prefill": ("prefill_seconds",),
-    "decode": ("decode_seconds",),
-    "prompt_length": ("prompt_tokens_mean",),
-    "generation_length": ("generation_tokens_mean",),
+    "prefill": ("prefill_seconds", "prefill_share_ratio"),
+    "decode": ("decode_seconds", "prefill_share_ratio"),
+    "prompt_length": ("prompt_tokens_mean", "prompt_tokens_deviation"),
+    "generation_length": ("generation_tokens_mean", "generation_tokens_deviation"),
     "prompt_tokens": ("prompt_tokens_per_second",),
     "generation_tokens": ("generation_tokens_per_second",),
     "kv_use": ("kv_use_ratio", "kv_use_mean_ratio"),
@@ -132,6 +133,7 @@ def _measured(history: History, coverage: Coverage, window_seconds: float) -> Si
         coverage.not_applicable(family) or is_zero(signal)
         for family, signal in (("arrivals", arrivals), ("finished", finished), ("running", running))
     )
+    prefill, decode = window.latency("prefill", quiet), window.latency("decode", quiet)
     signals = Signals(
         arrivals_per_second=arrivals,
         arrivals_recent_per_second=recent.rate(ARRIVALS),
@@ -150,10 +152,13 @@ def _measured(history: History, coverage: Coverage, window_seconds: float) -> Si
         ttft_seconds=window.latency("ttft", quiet),
         tpot_seconds=window.latency("tpot", quiet),
         queue_seconds=window.latency("queue", quiet),
-        prefill_seconds=window.latency("prefill", quiet),
-        decode_seconds=window.latency("decode", quiet),
+        prefill_seconds=prefill,
+        decode_seconds=decode,
+        prefill_share_ratio=_share(prefill, decode),
         prompt_tokens_mean=window.mean("prompt_length", quiet),
         generation_tokens_mean=window.mean("generation_length", quiet),
+        prompt_tokens_deviation=window.deviation("prompt_length", quiet),
+        generation_tokens_deviation=window.deviation("generation_length", quiet),
         prompt_tokens_per_second=window.rate(PROMPT_TOKENS),
         generation_tokens_per_second=window.rate(GENERATION_TOKENS),
         kv_use_ratio=_ratio(gauge(coverage, "kv_use", "max", without_stalled=True)),
@@ -188,6 +193,20 @@ def _saturated(coverage: Coverage) -> Signal[float]:
     if fresh or held:
         return Stale(max([*fresh, *held]), coverage.oldest_at, max(fresh, default=0.0))
     return NotApplicable("no replica queued at both of its last two reads")
+
+
+def _share(one: Signal[Latency], other: Signal[Latency]) -> Signal[float]:
+    """The first's share of the time that requests spent in both."""
+    for each in (one, other):
+        if isinstance(each, Unknown | NotApplicable):
+            return each
+    assert isinstance(one, Known | Stale)
+    assert isinstance(other, Known | Stale)
+    spent = [each.value.mean_seconds * each.value.samples for each in (one, other)]
+    if sum(spent) <= 0:
+        return NotApplicable("no time was spent in either")
+    share, at = spent[0] / sum(spent), min(one.at, other.at)
+    return Known(share, at) if isinstance(one, Known) and isinstance(other, Known) else Stale(share, at)
 
 
 def _ratio(signal: Signal[float]) -> Signal[float]:
@@ -235,6 +254,9 @@ def _all_zero(at: float) -> Signals:
         decode_seconds=nothing,
         prompt_tokens_mean=nothing,
         generation_tokens_mean=nothing,
+        prompt_tokens_deviation=nothing,
+        generation_tokens_deviation=nothing,
+        prefill_share_ratio=nothing,
         prompt_tokens_per_second=zero,
         generation_tokens_per_second=zero,
         kv_use_ratio=zero,

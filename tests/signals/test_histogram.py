@@ -115,3 +115,21 @@ def test_a_latency_has_its_exact_mean_and_number_of_samples() -> None:
     assert measured.samples == 4
     assert measured.p50 == Interval(0.0, 0.1)
     assert measured.p99 == Interval(1.0, 10.0)
+
+
+class TestDeviation:
+    def test_of_samples_spread_evenly_in_fine_buckets_it_is_nearly_theirs(self) -> None:
+        bounds = (*[10.0 * step for step in range(1, 101)], inf)
+        counts = [float(min(step, 100)) for step in range(1, 102)]
+        buckets = Buckets(bounds, tuple(counts), sum=500.0 * 100, count=100.0)
+        assert histogram.deviation(buckets) == pytest.approx(1000 / 12**0.5, rel=0.01)
+
+    def test_it_is_in_units_of_the_exact_mean(self) -> None:
+        """All samples in one wide bucket: the spread within it, about the mean that is known."""
+        assert histogram.deviation(Buckets((100.0, inf), (4.0, 4.0), sum=80.0, count=4.0)) == pytest.approx(20 / 3**0.5)
+
+    def test_samples_beyond_the_last_bound_count_at_it(self) -> None:
+        assert histogram.deviation(Buckets((10.0, inf), (0.0, 5.0), sum=100.0, count=5.0)) == 0.0
+
+    def test_samples_of_nothing_have_none(self) -> None:
+        assert histogram.deviation(Buckets((0.0, inf), (5.0, 5.0), sum=0.0, count=5.0)) == 0.0

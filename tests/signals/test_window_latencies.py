@@ -70,3 +70,36 @@ def test_two_layouts_in_a_rollout_still_give_a_latency() -> None:
     assert isinstance(signals.ttft_seconds, Known)
     assert signals.ttft_seconds.value.p50 == Interval(0.0, 1.0)
     assert signals.ttft_seconds.value.p99 == Interval(1.0, inf)
+
+
+def test_the_prompts_share_of_the_computing_time() -> None:
+    line = Timeline()
+    line.at(0, a=pod(prefill=[], decode=[]))
+    signals = line.at(15, a=pod(prefill=[0.5, 1.0], decode=[2.0, 2.5]))
+    assert signals.prefill_share_ratio == Known(0.25, 15.0)
+
+    line = Timeline()
+    line.at(0, a=pod(prefill=[], decode=[]), b=down())
+    stale = line.at(15, a=pod(prefill=[1.0], decode=[3.0]), b=down()).prefill_share_ratio
+    assert isinstance(stale, Stale)
+    assert stale.value == 0.25
+
+    line = Timeline()
+    line.at(0, a=pod(prefill=[]))
+    assert isinstance(line.at(15, a=pod(prefill=[1.0])).prefill_share_ratio, Unknown)
+
+
+def test_the_spread_of_lengths_comes_with_their_mean() -> None:
+    line = Timeline()
+    line.at(0, a=pod(prompt_length=[], generation_length=[]))
+    signals = line.at(15, a=pod(prompt_length=[0.05] * 10 + [5.0] * 10, generation_length=[0.5] * 20))
+    assert isinstance(signals.prompt_tokens_deviation, Known)
+    assert isinstance(signals.generation_tokens_deviation, Known)
+    prompt, answer = (
+        known / mean
+        for known, mean in (
+            (signals.prompt_tokens_deviation.value, signals.prompt_tokens_mean.value),  # type: ignore[union-attr]
+            (signals.generation_tokens_deviation.value, signals.generation_tokens_mean.value),  # type: ignore[union-attr]
+        )
+    )
+    assert prompt > 1.0 > answer
