@@ -49,7 +49,8 @@ def guard(policy: Policy, memory: Memory, signals: Signals, now: Now) -> BatchMo
     if memory.targets is not None and memory_emergency(policy, signals) is None:
         return _as_published(memory.targets)
     situation = situate(policy, memory, signals, now)
-    return (protect_memory(situation) if batch_is_ours(policy, memory, now) else None) or _keep(situation)
+    move = protect_memory(situation) if batch_is_ours(policy, memory, now) else None
+    return _keep(situation) if move is None else admit(situation, move)
 
 
 def guarded(policy: Policy, memory: Memory, signals: Signals, now: Now, last: Decision) -> Decision | None:
