@@ -14,7 +14,7 @@ from scaler.control.attribution import attribute, memory_emergency
 from scaler.control.batch import BatchMove
 from scaler.control.companions import accompanied
 from scaler.control.jump import JumpSeen, jump_reason, recognise_jump
-from scaler.control.lasting import lasted
+from scaler.control.lasting import lasted, older
 from scaler.control.latency_batch import latency_mark
 from scaler.control.memory_guard import before_protection, pressed_seconds, protect_memory, relieved
 from scaler.control.mode import batch_is_ours, laws_alone, rule, ruling
@@ -27,6 +27,7 @@ from scaler.control.model import (
     Memory,
     Now,
     Reason,
+    Swing,
     Target,
     Targets,
 )
@@ -126,7 +127,7 @@ def judge(policy: Policy, memory: Memory, signals: Signals, now: Now) -> Decisio
     batch = admit(situation, _move_batch(situation, state, cause, jump))
     steady, within_band = steady_replicas(situation, replicas.replicas)
     if within_band:
-        since_down = _aged(memory, situation.elapsed_seconds).since_replicas_down_seconds
+        since_down = older(memory.since_replicas_down_seconds, situation.elapsed_seconds)
         replicas = replace(replicas, replicas=steady, since_down_seconds=since_down)
     targets = _targets(situation, activity, replicas, batch)
     swing = swings(memory, targets, situation.elapsed_seconds)
@@ -148,8 +149,9 @@ def judge(policy: Policy, memory: Memory, signals: Signals, now: Now) -> Decisio
     suppressed = (*activity.suppressed, *replicas.suppressed, *within_band, *batch.suppressed)
     if situation.lost:
         reasons, suppressed = say_doubt(situation, available, doubt_seconds, reasons, suppressed)
-    next_memory = _remember(situation, state, below_low_seconds, doubt_seconds, activity, replicas, batch, targets)
-    next_memory = replace(next_memory, replicas_swing=swing[0], batch_swing=swing[1], token_budget_swing=swing[2])
+    next_memory = _remember(
+        situation, state, below_low_seconds, doubt_seconds, activity, replicas, batch, targets, swing
+    )
     if not available and memory.targets is None:
         # Nothing was ever known of this workload: there is nothing to hold, so nothing is remembered as asked for.
         next_memory = replace(next_memory, targets=None, needs=(), batch_before_protection=None)
@@ -227,7 +229,10 @@ def _held_stalled(situation: Situation, state: LoadState, below_low_seconds: flo
     )
     elapsed = situation.elapsed_seconds
     next_memory = replace(
-        _aged(memory, elapsed),
+        memory,
+        since_batch_change_seconds=older(memory.since_batch_change_seconds, elapsed),
+        since_protection_seconds=older(memory.since_protection_seconds, elapsed),
+        since_replicas_down_seconds=older(memory.since_replicas_down_seconds, elapsed),
         tick_mono=situation.now.mono,
         targets=targets,
         state=state,
@@ -255,20 +260,6 @@ def _held_stalled(situation: Situation, state: LoadState, below_low_seconds: flo
     )
 
 
-def _aged(memory: Memory, elapsed: float) -> Memory:
-    """The timers that run by themselves, one tick older."""
-
-    def older(seconds: float | None) -> float | None:
-        return None if seconds is None else seconds + elapsed
-
-    return replace(
-        memory,
-        since_batch_change_seconds=older(memory.since_batch_change_seconds),
-        since_protection_seconds=older(memory.since_protection_seconds),
-        since_replicas_down_seconds=older(memory.since_replicas_down_seconds),
-    )
-
-
 def _remember(
     situation: Situation,
     state: LoadState,
@@ -278,16 +269,16 @@ def _remember(
     replicas: ReplicaMove,
     batch: BatchMove,
     targets: Targets,
+    swing: tuple[Swing, Swing, Swing],
 ) -> Memory:
     memory, elapsed = situation.memory, situation.elapsed_seconds
-    aged = _aged(memory, elapsed)
     changed = batch.batch != situation.batch or (
         memory.targets is not None and batch.token_budget != memory.targets.token_budget
     )
     before, engines_own = before_protection(situation, batch)
     waiting, running = known_value(situation.signals.waiting), known_value(situation.signals.running)
-    return replace(
-        aged,
+    return replace(  # once: a memory of so many fields is the dearest thing to make anew in a tick
+        memory,
         tick_mono=situation.now.mono,
         targets=targets,
         state=state,
@@ -298,8 +289,8 @@ def _remember(
         loading_seconds=activity.loading_seconds,
         failed_loads=activity.failed_loads,
         since_failed_load_seconds=activity.since_failed_load_seconds,
-        since_batch_change_seconds=0.0 if changed else aged.since_batch_change_seconds,
-        since_protection_seconds=0.0 if batch.protects else aged.since_protection_seconds,
+        since_batch_change_seconds=0.0 if changed else older(memory.since_batch_change_seconds, elapsed),
+        since_protection_seconds=0.0 if batch.protects else older(memory.since_protection_seconds, elapsed),
         batch_before_protection=before,
         batch_was_engines_own=engines_own,
         shrunk_seconds=lasted(memory.shrunk_seconds, before is not None, elapsed),
@@ -316,6 +307,9 @@ def _remember(
         latency_p95_seconds=replicas.latency_p95_seconds,
         waiting=waiting if waiting is not None else memory.waiting,
         saturated_sequences=_saturated(situation, running),
+        replicas_swing=swing[0],
+        batch_swing=swing[1],
+        token_budget_swing=swing[2],
     )
 
 

@@ -45,3 +45,8 @@ def lasted(seconds: float | None, holds: bool, elapsed: float) -> float | None:
     if not holds:
         return None
     return 0.0 if seconds is None else seconds + elapsed
+
+
+def older(seconds: float | None, elapsed: float) -> float | None:
+    """An age after ``elapsed`` more seconds; None stays never."""
+    return None if seconds is None else seconds + elapsed

@@ -20,7 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from scaler.control.companions import workers_of
-from scaler.control.lasting import lasted
+from scaler.control.lasting import lasted, older
 from scaler.control.model import (
     Admission,
     Code,
@@ -165,21 +165,21 @@ def _remembered(
     if (targets.batch, targets.token_budget) != (laws.targets.batch, laws.targets.token_budget):
         kept = replace(
             kept,
-            since_batch_change_seconds=_older(memory.since_batch_change_seconds, elapsed),
-            since_protection_seconds=_older(memory.since_protection_seconds, elapsed),
+            since_batch_change_seconds=older(memory.since_batch_change_seconds, elapsed),
+            since_protection_seconds=older(memory.since_protection_seconds, elapsed),
             batch_before_protection=before.batch_before_protection,
             batch_was_engines_own=before.batch_was_engines_own,
             relieved=memory.relieved or after.relieved,
             shrunk_seconds=lasted(memory.shrunk_seconds, before.batch_before_protection is not None, elapsed),
         )
     if policy.mode != "advisory" and targets.replicas != laws.targets.replicas:
-        kept = replace(kept, since_replicas_down_seconds=_older(memory.since_replicas_down_seconds, elapsed))
+        kept = replace(kept, since_replicas_down_seconds=older(memory.since_replicas_down_seconds, elapsed))
     if targets.active is not laws.targets.active:
         kept = replace(
             kept,
             loading_seconds=0.0 if targets.active and not laws.ready else None,
             failed_loads=memory.failed_loads,
-            since_failed_load_seconds=_older(memory.since_failed_load_seconds, elapsed),
+            since_failed_load_seconds=older(memory.since_failed_load_seconds, elapsed),
         )
     return kept
 
@@ -241,7 +241,3 @@ def _advice(decision: Decision, target: Target) -> float | None:
 def _value(targets: Targets, target: Target) -> float | None:
     value: float | None = getattr(targets, target)
     return value
-
-
-def _older(seconds: float | None, elapsed: float) -> float | None:
-    return None if seconds is None else seconds + elapsed
