@@ -1,6 +1,7 @@
 """Every engine's preset on a page of that engine, and what the fold makes of engines that lack something.
 
-Only vLLM's pages in ``bodies`` are recorded; the others are written by hand after the engines' own source and docs.
+The pages in ``bodies`` with a version in their name were written by that version: vLLM's and Ray Serve's at work,
+LMDeploy's by its metrics code alone. The others are written by hand after the engines' own source and docs.
 """
 
 from __future__ import annotations
@@ -40,6 +41,27 @@ def test_a_page_of_the_engine_gives_every_family_of_its_preset(engine: str) -> N
     assert told == set(load_preset(engine).families) - estimated
     assert all(sample.histograms.values())
     assert len(sample.warnings) == len(estimated)
+
+
+def test_a_real_page_of_ray_serve_is_read_as_what_was_asked_of_it() -> None:
+    """16 clients, two replicas that take two each; of 64 answered requests, 6 were made to fail."""
+    sample = page("rayserve", (BODIES / "rayserve-2.60.txt").read_text(), "Model")
+    assert sample.gauges == {"running": 4.0, "waiting": 12.0}
+    assert sum(sample.counters["finished"].values()) == 64.0
+    assert sum(each.count for each in sample.histograms["e2e"].values()) == 64.0
+    assert not sample.warnings
+
+
+def test_what_lmdeploys_own_code_exposes_is_read_as_what_it_was_given() -> None:
+    """16 running, 8 waiting in the engine and 3 before it; two tokens came with each output after the first."""
+    sample = page("lmdeploy", (BODIES / "lmdeploy-0.16.txt").read_text())
+    assert (sample.gauges["running"], sample.gauges["waiting"], sample.gauges["kv_use"]) == (16.0, 11.0, 0.62)
+    told = {*sample.gauges, *sample.counters, *sample.histograms} - {"kv_use_mean"}
+    assert told == set(load_preset("lmdeploy").families)
+    assert sum(sample.counters["finished"].values()) == 90.0
+    (per_token,) = sample.histograms["tpot"].values()
+    assert 0.01 < per_token.sum / per_token.count < 0.025  # each gap was of 20 to 50 ms
+    assert not sample.warnings
 
 
 @pytest.mark.parametrize("engine", [*HANDWRITTEN, "vllm"])
