@@ -7,6 +7,7 @@ Engines' presets (:mod:`scaler.signals.preset`) and gateways' (:mod:`scaler.sign
       names: [a:new_name, a:old_name] # as exposed, best first: the first one that the page has is read, no second added
       plus: [a:other_queue]           # names that are added to it where the page has them: another part of the same sum
       where: {priority: [""]}         # only series whose label is one of these; a series without the label passes
+      or_where: {class: [x]}          # gateways: series with these labels pass as well
       combine: sum                    # sum over the endpoint's engines; max for ratios, which gives <family>_mean too
       scale: 1                        # gauges, histograms: what a value is multiplied by (0.001 for milliseconds)
       times: {type: [tokens_per]}     # gauges: multiplied by the value of the same metric's series with these labels
@@ -68,6 +69,7 @@ class Family:
     labels: tuple[tuple[str, ...], ...] = ()
     plus: tuple[str, ...] = ()
     where: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    or_where: Mapping[str, frozenset[str]] = field(default_factory=dict)
     times: Mapping[str, frozenset[str]] = field(default_factory=dict)
     born_at_first_increment: bool = False
     if_absent: str = ""
@@ -110,6 +112,7 @@ class FamilyFile(Strict):
     names: tuple[MetricName, ...]
     plus: tuple[MetricName, ...] = ()
     where: LabelValues = {}
+    or_where: LabelValues = {}
     combine: Combine = "sum"
     scale: PositiveFloat = 1.0
     times: LabelValues = {}
@@ -137,6 +140,8 @@ class FamilyFile(Strict):
             raise ValueError("scale is for gauges and histograms")
         if self.times and not (self.kind == "gauge" and self.where):
             raise ValueError("times is for a gauge with where: the two of them choose the series to multiply")
+        if self.or_where and not self.where:
+            raise ValueError("or_where is beside where: without it every series passes")
         if self.plus and self.kind not in ("gauge", "counter"):
             raise ValueError("plus is for gauges and counters")
         if self.estimate is not None and (self.kind != "gauge" or self.estimate.count):
@@ -156,6 +161,7 @@ class FamilyFile(Strict):
             labels=self.labels,
             plus=_normalised(self.plus),
             where={label: frozenset(values) for label, values in self.where.items()},
+            or_where={label: frozenset(values) for label, values in self.or_where.items()},
             times={label: frozenset(values) for label, values in self.times.items()},
             born_at_first_increment=self.born_at_first_increment,
             if_absent=self.if_absent,

@@ -193,10 +193,13 @@ def _samples(family: Family, samples: Mapping[str, tuple[Sample, ...]]) -> Itera
 
 
 def _flagged(labels: Labels, family: Family) -> bool:
-    """Whether each label of ``where`` has one of its values; ``UF,URX`` are two flags."""
-    return all(
-        not allowed.isdisjoint(labels.values.get(label, "").split(",")) for label, allowed in family.where.items()
-    )
+    """Whether the series is one that ``where`` or ``or_where`` wants."""
+    return _has(labels, family.where) or (bool(family.or_where) and _has(labels, family.or_where))
+
+
+def _has(labels: Labels, wanted: Mapping[str, frozenset[str]]) -> bool:
+    """Whether each label has one of its values; ``UF,URX`` are two flags."""
+    return all(not allowed.isdisjoint(labels.values.get(label, "").split(",")) for label, allowed in wanted.items())
 
 
 def _nothing_of_ours(preset: GatewayPreset, match: Mapping[str, str], samples: Mapping[str, tuple[Sample, ...]]) -> str:

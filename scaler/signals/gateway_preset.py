@@ -1,8 +1,8 @@
 """Gateway presets: which of a gateway's metrics tell of requests that want a replica. Data (``gateways/*.yaml``).
 
 At zero replicas the gateway is the only witness of demand. The format, as :class:`_GatewayFile` checks it;
-:mod:`scaler.signals.family` explains a family (of it ``kind``, ``names``, ``plus`` and ``where`` count here; in
-``where`` a series without the label does *not* pass, and of several flags joined by commas one is enough)::
+:mod:`scaler.signals.family` explains a family (of it ``kind``, ``names``, ``plus``, ``where`` and ``or_where`` count
+here; in the last two a series without the label does *not* pass, and of several flags joined by commas one is enough)::
 
     name: envoy                          # the file's name; what policies write as `gateway.preset:`
     match_labels: [envoy_cluster_name]   # labels that usually bind a series to one workload: for a person

@@ -192,6 +192,8 @@ class _PresetFile(Strict):
         for key, family in self.families.items():
             if family.kind not in FAMILIES[key]:
                 raise ValueError(f"{key} must be of kind {' or '.join(FAMILIES[key])}, not {family.kind}")
+            if family.or_where:
+                raise ValueError(f"{key}: or_where is for gateways; an engine's families have where alone")
         if self.default_model is not None and self.model_label is None:
             raise ValueError("default_model needs model_label")
         return self

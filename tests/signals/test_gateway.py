@@ -1,6 +1,7 @@
 """Demand from gateways' own metrics: what is read, what counts, and what an unreadable gateway means.
 
-The pages are written by hand after each gateway's own source and docs (the presets name them).
+The pages here are written by hand after each gateway's own source and docs (the presets name them); that in
+``bodies/gateways`` was recorded from a LiteLLM at work.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from tests.signals.test_scrape import answer, raw_server, saying, serving
 from tests.signals.timeline import Timeline, down, pod
 
 GATEWAYS = Path(__file__).parents[2] / "scaler" / "signals" / "gateways"
+RECORDED = Path(__file__).parent / "bodies" / "gateways"
 
 PAGES = {
     "envoy": """\
@@ -120,6 +122,31 @@ def test_a_gateways_page_says_what_waits_and_what_was_refused(preset: str) -> No
     assert (sample.pending, sum(sample.refused.values()), arrivals) == SAID[preset]
     assert sample.in_flight == (preset == "keda-http")
     assert not sample.warnings
+
+
+def test_a_real_litellm_refuses_for_want_of_replicas_also_while_they_are_in_cooldown() -> None:
+    """Nobody listened: two requests could not connect (500), four found both deployments set aside (429)."""
+    sample = read("litellm", (RECORDED / "litellm-1.108.txt").read_text(), {"requested_model": "m-7b"})
+    assert sum(sample.refused.values()) == 6.0
+    assert not sample.warnings
+
+
+@pytest.mark.parametrize(
+    ("exception", "status", "refused"),
+    [
+        ("RouterRateLimitError", 429, 7.0),
+        ("RouterRateLimitErrorBasic", 429, 7.0),
+        ("Openai.RateLimitError", 429, 0.0),  # the engine is there, and says enough
+        ("Openai.APIConnectionError", 500, 7.0),
+        ("ProxyModelNotFoundError", 400, 0.0),
+    ],
+)
+def test_of_litellms_failures_those_count_that_more_replicas_would_cure(
+    exception: str, status: int, refused: float
+) -> None:
+    labels = f'requested_model="chat",exception_class="{exception}",exception_status="{status}"'
+    sample = read("litellm", f"litellm_proxy_failed_requests_metric_total{{{labels}}} 7\n", MATCH["litellm"])
+    assert sum(sample.refused.values()) == refused
 
 
 def test_every_shipped_gateway_has_its_page_here() -> None:
@@ -339,6 +366,13 @@ def test_a_gateway_preset_that_cannot_be_meant_is_refused(change: dict[str, obje
     document = yaml.safe_load((GATEWAYS / "envoy.yaml").read_text()) | change
     with pytest.raises(PresetError, match=words):
         read_gateway_preset(yaml.safe_dump(document), "envoy")
+
+
+def test_or_where_has_a_where_beside_it() -> None:
+    document = yaml.safe_load((GATEWAYS / "litellm.yaml").read_text())
+    del document["families"]["refused"]["where"]
+    with pytest.raises(PresetError, match="or_where is beside where"):
+        read_gateway_preset(yaml.safe_dump(document), "litellm")
 
 
 def test_a_gateway_family_must_be_of_its_kind() -> None:

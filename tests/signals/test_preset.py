@@ -386,6 +386,11 @@ def test_an_engine_without_a_model_label_reads_everything_and_says_so() -> None:
         ("ttft", {"kind": "histogram", "names": ["x"], "combine": "max"}, "combine: max"),
         ("finished", {"kind": "counter", "names": ["x"], "scale": 0.001}, "scale is for gauges and histograms"),
         ("running", {"kind": "gauge", "names": ["x"], "times": {"a": ["b"]}}, "times is for a gauge with where"),
+        (
+            "running",
+            {"kind": "gauge", "names": ["x"], "where": {"a": ["b"]}, "or_where": {"c": ["d"]}},
+            "running: or_where is for gateways",
+        ),
         ("ttft", {"kind": "histogram", "names": ["x"], "plus": ["y"]}, "plus is for gauges and counters"),
         ("kv_use", {"kind": "gauge", "names": ["x"], "plus": ["y"], "combine": "max"}, "combine: max"),
         (
