@@ -7,14 +7,15 @@ it helps. Where another target moved in between, the entry says so.
 
 from __future__ import annotations
 
-from collections.abc import Callable, MutableSequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from scaler.serve.adjustment_log import AdjustmentLog
 from scaler.serve.plain_json import finite
 from scaler.serve.quantities import duration, number
 from scaler.serve.signal_document import interval_document
-from scaler.serve.snapshot import Adjustment, Effect, Performance, Snapshot
+from scaler.serve.snapshot import Effect, Performance, Snapshot
 from scaler.signals.model import Interval, Known, Latency, Signal, known_value
 
 _LATENCIES = ("ttft", "tpot", "e2e")
@@ -41,7 +42,7 @@ def begun(snapshot: Snapshot) -> Effect:
     return Effect(snapshot.decided_at.mono, snapshot.policy.window_seconds, performance(snapshot))
 
 
-def measure_effects(adjustments: MutableSequence[Adjustment], snapshot: Snapshot) -> None:
+def measure_effects(adjustments: AdjustmentLog, snapshot: Snapshot) -> None:
     """Complete the effects for which a whole window has passed. Looks at the entries of the last windows alone."""
     now, moved_since = snapshot.decided_at.mono, False
     for place in range(len(adjustments) - 1, -1, -1):

@@ -9,17 +9,16 @@ from dataclasses import dataclass, field
 from scaler.control.model import Memory
 from scaler.policy.layers import Resolved
 from scaler.policy.model import Policy
+from scaler.serve.adjustment_log import AdjustmentLog
 from scaler.serve.applied import AppliedReports
 from scaler.serve.externalscaler_pb2 import ScaledObjectRef
 from scaler.serve.inbox import DemandInbox
-from scaler.serve.snapshot import Adjustment, Snapshot
+from scaler.serve.snapshot import Snapshot
 from scaler.serve.timeline import Timeline
 from scaler.signals.observation import Observation
 from scaler.signals.preset import Preset
 from scaler.signals.window import History
 
-#: Adjustments kept per workload for ``/decisions`` and ``explain``.
-ADJUSTMENTS_KEPT = 200
 #: An edited ScaledObject changes its metadata once, to and fro for a moment where a request of before the edit is still
 #: under way: changes within one tick count as one. Metadata that changes this often within this long comes from two
 #: triggers of one ScaledObject, which would be answered from two policies and added up by nobody.
@@ -57,7 +56,7 @@ class Workload:
     watermark: dict[str, list[object]] | None = None
     away_seconds: float = 0.0
     guarded_mono: float | None = None
-    adjustments: deque[Adjustment] = field(default_factory=lambda: deque(maxlen=ADJUSTMENTS_KEPT))
+    adjustments: AdjustmentLog = field(default_factory=AdjustmentLog)
     decisions_total: dict[tuple[str, str, str], int] = field(default_factory=dict)
     dropped_series_total: int = 0
     timeline: Timeline = field(default_factory=Timeline)

@@ -70,7 +70,7 @@ def _narrow(counts: Sequence[float]) -> array[float] | array[int]:
     if min(counts, default=0.0) >= 0 and all(map(float.is_integer, counts)):
         for kind, most in _WHOLE:
             if largest <= most:
-                return array(kind, map(int, counts))
+                return array(kind, list(map(int, counts)))  # of an iterator it would keep room to grow
     return array("d", counts)
 
 
