@@ -23,6 +23,8 @@ from scaler.lab.sequence import Sequence, Step, refuse_impossible
 
 #: Steps taken at once differ in length by at most this share, and are at most so many.
 COAST_SPREAD, LONGEST_COAST = 0.05, 1000
+#: A token budget that was lowered below what decodes leaves prompts so much (a block), or they would wait for ever.
+LEAST_PREFILL = 16
 
 
 @dataclass(slots=True)
@@ -45,13 +47,15 @@ class Engine:
     its end (times agree but for rounding where ``coast`` sums many steps at once). ``now`` is the end of the last step,
     or the time an idle engine was advanced to; ``worked_until`` is the end of the last step that began or ended
     something. ``quiet_until``: until then, if nothing is submitted, ``outstanding`` stays what it is, so that whoever
-    asks only for that need not advance the engine.
+    asks only for that need not advance the engine. ``max_num_seqs`` and ``max_num_batched_tokens`` may be changed at
+    any time: what runs beyond the former finishes. While not ``admitting`` nobody is taken in; who runs finishes.
     """
 
     hardware: Hardware
     max_num_seqs: int
     max_num_batched_tokens: int = 8192
     coast: bool = False
+    admitting: bool = True
     now: float = 0.0
     waiting: deque[Sequence] = field(default_factory=deque)
     kv_used_tokens: int = 0
@@ -124,7 +128,7 @@ class Engine:
                         continue
                     if until < self.quiet_until and not self.waiting:
                         return done  # the step under way only decodes: it can wait to be booked
-                elif not (self._decoding or self._prefilling or self.waiting):
+                elif not (self._decoding or self._prefilling or (self.waiting and self.admitting)):
                     self.now = max(self.now, until)
                     self.quiet_until = inf
                     return done
@@ -136,8 +140,8 @@ class Engine:
             plan = None
 
     def step(self) -> Step | None:
-        """Complete the next step, however long it takes; None when there is nothing to do."""
-        if self._plan is None and not self.idle:
+        """Complete the next step, however long it takes; None when there is nothing to do, or nobody is admitted."""
+        if self._plan is None and (self.running or (self.waiting and self.admitting)):
             self._plan = self._planned()
         return None if self._plan is None else self._complete(self._plan)
 
@@ -146,7 +150,7 @@ class Engine:
         be preempted, as one; None if there is none. Their times form an arithmetic series: each adds the same context.
         """
         sequences = len(self._decoding)
-        if self.waiting and sequences < self.max_num_seqs:
+        if self.waiting and sequences < self.max_num_seqs and self.admitting:
             return None
         cost, used = self.hardware.cost, self.kv_used_tokens
         first = cost.seconds(sequences, used, 0)
@@ -204,7 +208,7 @@ class Engine:
 
     def _scheduled_prefill(self, *, admit: bool) -> list[tuple[Sequence, int]]:
         """Prompts' chunks for this step: those begun before, then new admissions, as the token budget allows."""
-        budget = self.max_num_batched_tokens - len(self._decoding)
+        budget = max(LEAST_PREFILL, self.max_num_batched_tokens - len(self._decoding))
         promised = 0
         free = self.hardware.kv_tokens - self.kv_used_tokens - len(self._decoding)
         chunks: list[tuple[Sequence, int]] = []
@@ -214,7 +218,7 @@ class Engine:
             budget -= chunk
             free -= chunk
             promised += sequence.prefill_left - chunk
-        while admit and self.waiting and budget > 0 and self.running < self.max_num_seqs:
+        while admit and self.admitting and self.waiting and budget > 0 and self.running < self.max_num_seqs:
             sequence = self.waiting[0]
             if sequence.prefill_left + promised > free:
                 break  # first come, first served: nobody overtakes

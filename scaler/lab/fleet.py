@@ -17,6 +17,9 @@ from scaler.lab.sequence import Sequence
 from scaler.lab.static_batching import AnyEngine, StaticEngine
 from scaler.signals.observation import EngineSample
 
+#: An engine's own token budget, where nobody tells it another (vLLM: ``--max-num-batched-tokens``).
+TOKENS_PER_STEP = 8192
+
 
 @dataclass(frozen=True, slots=True)
 class Request:
@@ -55,7 +58,7 @@ class Replica:
 class Fleet:
     """All replicas of a workload, and the requests that wait for the first of them.
 
-    ``batch`` is the batch size a new replica is started with, and the one running replicas were told last.
+    ``batch``, ``token_budget`` and ``hold`` are what a new replica is started with and what all were told last.
     ``fill_seconds``: how long a batch waits to fill, of engines that batch statically; None: they batch continuously.
     """
 
@@ -65,6 +68,8 @@ class Fleet:
     max_model_len: int
     chance: Random
     fill_seconds: float | None = None
+    token_budget: int = TOKENS_PER_STEP
+    hold: bool = False
     now: float = 0.0
     ready: list[Replica] = field(default_factory=list)
     loading: deque[Replica] = field(default_factory=deque)
@@ -102,12 +107,16 @@ class Fleet:
             leaving.leaves_at = self.now
             self.draining.append(leaving)
 
-    def set_batch(self, batch: int) -> None:
-        """Tell every replica its batch size; what runs above it finishes."""
-        if batch != self.batch:
-            self.batch = batch
-            for replica in (*self.ready, *self.loading):
-                replica.engine.max_num_seqs = batch
+    def tell(self, *, batch: int | None, token_budget: int | None, hold: bool) -> None:
+        """Tell every replica what to run with: what runs above the batch finishes, and while ``hold`` nobody is
+        admitted. None leaves the batch as it is, and the token budget at the engines' own.
+        """
+        before = (self.batch, self.token_budget, self.hold)
+        self.batch = self.batch if batch is None else batch
+        self.token_budget, self.hold = token_budget or TOKENS_PER_STEP, hold
+        if before != (self.batch, self.token_budget, self.hold):
+            for replica in (*self.ready, *self.loading, *self.draining):
+                self._set(replica.engine)
 
     def submit(self, request: Request) -> None:
         """Take one request at its time; times must not go back."""
@@ -146,6 +155,11 @@ class Fleet:
         """Every ready replica's metrics, as of the present. Call :meth:`settle` first."""
         return {replica.name: replica.meters.sample(self.now, replica.ready_at) for replica in self.ready}
 
+    def _set(self, engine: AnyEngine) -> None:
+        engine.max_num_seqs, engine.max_num_batched_tokens = self.batch, self.token_budget
+        engine.admitting = not self.hold
+        engine.quiet_until = min(engine.quiet_until, self.now)  # what it will be busy with is not what it was
+
     def _new(self, asked_at: float, ready_at: float) -> Replica:
         self._started += 1
         engine: AnyEngine
@@ -153,6 +167,8 @@ class Fleet:
             engine = Engine(self.hardware, self.batch, coast=True, now=ready_at)
         else:
             engine = StaticEngine(self.hardware, self.batch, self.fill_seconds, now=ready_at)
+        if self.hold or self.token_budget != TOKENS_PER_STEP:
+            self._set(engine)
         meters = Meters(engine, max_model_len=self.max_model_len)
         return Replica(f"replica-{self._started}", asked_at, ready_at, engine, meters)
 

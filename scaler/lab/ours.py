@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from scaler.control.decide import decide
-from scaler.control.model import Decision, Memory, Now
+from scaler.control.model import Admission, Decision, Memory, Now
 from scaler.lab.simulate import Wish
 from scaler.policy.model import Policy
 from scaler.signals.model import Signals
@@ -27,4 +27,7 @@ class Ours:
         self.memory = decision.next_memory
         self.decisions.append(decision)
         metric = float(decision.targets.replicas) if decision.available else None
-        return Wish(metric, decision.targets.active, decision.targets.batch)
+        targets = decision.targets
+        # An engine can refuse nobody: told to shed, it holds.
+        hold = targets.admission is not Admission.OPEN
+        return Wish(metric, targets.active, targets.batch, targets.token_budget, hold)

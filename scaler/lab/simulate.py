@@ -30,12 +30,15 @@ class Wish:
     """What a policy wants in one tick.
 
     ``metric`` is the external metric's value, of which the HPA divides the total by the policy's ``metric_target``;
-    None: the scaler answers UNAVAILABLE. ``batch`` None leaves the engines' batch alone.
+    None: the scaler answers UNAVAILABLE. ``batch`` None leaves the engines' batch alone, ``token_budget`` None is their
+    own; while ``hold`` they admit nobody.
     """
 
     metric: float | None
     active: bool = True
     batch: int | None = None
+    token_budget: int | None = None
+    hold: bool = False
 
 
 class LabPolicy(Protocol):
@@ -156,8 +159,7 @@ def simulate(
                 now_unix=BEGIN_UTC.timestamp() + end,
             )
         wish = policy.tick(signals, Now(BEGIN_UTC + timedelta(seconds=end), mono), fleet.asked)
-        if wish.batch is not None:
-            fleet.set_batch(wish.batch)
+        fleet.tell(batch=wish.batch, token_budget=wish.token_budget, hold=wish.hold)
         timeline.append(_moment(fleet, end, (position - arrived_before) / world.tick_seconds, wish))
         arrived_before = position
     fleet.close()

@@ -37,12 +37,15 @@ class _Batch:
 class StaticEngine:
     """One replica. It is fed, moved and read as :class:`~scaler.lab.engine.Engine` is.
 
-    A change of ``max_num_seqs`` counts from the next batch on. ``busy_seconds``: how long it has computed in all.
+    A change of ``max_num_seqs`` counts from the next batch on; while not ``admitting`` none begins. It has no token
+    budget: ``max_num_batched_tokens`` changes nothing. ``busy_seconds``: how long it has computed in all.
     """
 
     hardware: Hardware
     max_num_seqs: int
     fill_seconds: float
+    max_num_batched_tokens: int = 0
+    admitting: bool = True
     now: float = 0.0
     waiting: deque[Sequence] = field(default_factory=deque)
     steps: int = 0
@@ -115,16 +118,17 @@ class StaticEngine:
 
     def step(self) -> Step | None:
         """Complete the steps until something ends, however long it takes; None when there is nothing to do."""
-        if self.idle:
-            return None
         if self._batch is None:
-            self.now = max(self.now, self._due_at())
+            due = self._due_at()
+            if due == inf:
+                return None
+            self.now = max(self.now, due)
             self._begin()
         return self._taken(inf)
 
     def _due_at(self) -> float:
         """When the next batch begins if nobody else comes: now if it is full, never if nobody waits."""
-        if not self.waiting:
+        if not self.waiting or not self.admitting:
             return inf
         if len(self.waiting) >= self.max_num_seqs:
             return self.now
