@@ -17,7 +17,7 @@ import os
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, median
@@ -107,14 +107,15 @@ async def read(session: aiohttp.ClientSession, url: str) -> tuple[float, dict[st
 
 async def measure(url: str, loop: Loop) -> Seen:
     """Keep the loop going, and read the engine's page when every stream has had its first answer and again later."""
-    ended, answers = asyncio.Event(), [0] * loop.streams
+    ended, answered, answers = asyncio.Event(), asyncio.Event(), [0] * loop.streams
 
     async def until(enough: int, least: float, most: float) -> None:
-        begun = time.monotonic()
-        while time.monotonic() - begun < least or (
-            min(answers) < enough and sum(answers) < 3 * enough * loop.streams and time.monotonic() - begun < most
-        ):
-            await asyncio.sleep(0.1)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(most):
+                await asyncio.sleep(least)
+                while min(answers) < enough and sum(answers) < 3 * enough * loop.streams:
+                    answered.clear()
+                    await answered.wait()
 
     async def stream(session: aiohttp.ClientSession, place: int) -> None:
         number = 0
@@ -131,6 +132,7 @@ async def measure(url: str, loop: Loop) -> Seen:
                 await response.read()
             number += 1
             answers[place] = number
+            answered.set()
 
     async with AsyncExitStack() as stack:
         limits = {"connector": aiohttp.TCPConnector(limit=0), "timeout": aiohttp.ClientTimeout(total=300.0)}
