@@ -14,10 +14,10 @@ from random import Random
 from typing import Protocol
 
 from scaler.control.model import Now
-from scaler.lab.fleet import Fleet, Request
+from scaler.lab.fleet import Fleet, Replica, Request
 from scaler.lab.hardware import Hardware
 from scaler.policy.model import Policy
-from scaler.signals.model import Signals
+from scaler.signals.model import Applied, Signals
 from scaler.signals.observation import Demand, EngineSample, Observation, ReadFailure, ReplicaCounts
 from scaler.signals.window import History, fold
 
@@ -183,7 +183,16 @@ def _observe(fleet: Fleet, mono: float, world: World, chance: Random) -> Observa
     absent = None if fleet.ready else "no replica is ready"
     counts = ReplicaCounts(mono, ready=len(fleet.ready), asked=fleet.asked, pending=len(fleet.loading), unschedulable=0)
     demand = Demand(mono, float(len(fleet.gateway)), wake_requested=False)
-    return Observation(mono, endpoints, demand, absent=absent, replicas=counts)
+    return Observation(
+        mono, endpoints, demand, absent=absent, replicas=counts, applied=tuple(map(_applied, fleet.ready))
+    )
+
+
+def _applied(replica: Replica) -> Applied:
+    """What an engine that follows the published target reports of itself."""
+    engine = replica.engine
+    admission = "open" if engine.admitting else "hold"
+    return Applied(replica.name, 0.0, engine.max_num_seqs, engine.max_num_batched_tokens, admission, engine.running)
 
 
 def _moment(fleet: Fleet, at: float, arrivals: float, wish: Wish) -> Moment:

@@ -100,6 +100,20 @@ def test_signals_are_what_the_engines_counted() -> None:
     assert sum(rate or 0.0 for rate in rates) / len(rates) == pytest.approx(4.0, rel=0.15)
 
 
+def test_engines_report_what_they_really_run_with() -> None:
+    @dataclass
+    class Lowering(Watching):
+        def tick(self, signals: Signals, now: Now, asked: int) -> Wish:
+            super().tick(signals, now, asked)
+            return Wish(2.0, batch=32 if len(self.shown) > 5 else 64, hold=len(self.shown) > 8)
+
+    policy = Lowering()
+    simulate([], policy, Direct(0, 20), World(SMALL, 60.0, 256, initial_replicas=2), seconds=60, seed=1)
+    batches = [known_value(signals.applied_batch) for signals, _, _ in policy.shown]
+    assert batches == [256, 64, 64, 64, 64, 64, 32, 32, 32, 32, 32, 32]
+    assert [each.admission for each in policy.shown[-1][0].applied] == ["hold", "hold"]
+
+
 def test_lost_scrapes_leave_signals_stale_or_unknown_but_never_lower() -> None:
     requests = poisson(lambda _: 4.0, Lengths(), seed=1, seconds=300.0)
     _, all_read = watched(requests, 2.0, initial_replicas=2)
