@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
+from typing import get_args
 
 import pytest
 
@@ -14,6 +15,7 @@ from scaler.lab.enact import HPA_BEHAVIOUR, OUR_BEHAVIOUR, Direct, ThroughKeda
 from scaler.lab.fleet import Fleet, Request
 from scaler.lab.hardware import HARDWARE
 from scaler.lab.keda import ScaledObject
+from scaler.lab.ours import Ours
 from scaler.lab.policies import POLICIES, Case, peak_rate
 from scaler.lab.promise import Promise
 from scaler.lab.scenarios import LONG, PATIENT, SCENARIOS, Scenario, drawn, lengths_of, sawtooth
@@ -22,6 +24,7 @@ from scaler.lab.static_batching import StaticEngine
 from scaler.lab.traces import poisson
 from scaler.lab.truth import Truth, measure_truth
 from scaler.lab.wave import Lengths
+from scaler.policy.model import Strategy
 from scaler.signals.model import Known, Signals, Stale, Unknown, known_value
 
 SMALL = HARDWARE["llama-3.1-8b-h100"]
@@ -258,6 +261,18 @@ def test_the_static_fleet_is_sized_for_the_busiest_minute() -> None:
     requests = [Request(float(at), 1, 1) for at in range(600)] + [Request(700 + at / 4, 1, 1) for at in range(400)]
     assert peak_rate(requests) == pytest.approx(4.0)
     assert peak_rate([]) == 0.0
+
+
+def test_every_strategy_of_the_policy_file_can_be_played() -> None:
+    """Whatever the policy model knows is a policy of the lab by that name, under just that strategy, and is scored."""
+    for strategy in get_args(Strategy):
+        entry = POLICIES[strategy]
+        assert entry.ours
+        assert entry.scored
+        policy, _ = entry.build(Case(SHORT, TRUTH, 1.0, ()))
+        assert isinstance(policy, Ours)
+        assert (policy.name, policy.policy.strategy) == (strategy, strategy)
+    assert {"adaptive", "stepwise"} <= set(get_args(Strategy))
 
 
 def test_every_scenario_says_within_what_bounds_everybody_plays() -> None:
