@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from html import escape
 from typing import Literal
 
@@ -58,8 +59,10 @@ class Panel:
     note: str = ""
 
 
-def draw(panel: Panel, seconds: float) -> str:
-    """The panel as an HTML figure: a caption with its legend, and the SVG."""
+def draw(panel: Panel, seconds: float, begin: datetime | None = None) -> str:
+    """The panel as an HTML figure: a caption with its legend, and the SVG. ``begin``: what time of the calendar 0 is;
+    None counts from there.
+    """
     band_only = not panel.series
     height = 18.0 if band_only else panel.height
     total = TOP + height + (2.0 if band_only else BOTTOM)
@@ -67,7 +70,8 @@ def draw(panel: Panel, seconds: float) -> str:
     parts += [_band(band, seconds, height) for band in panel.bands]
     if not band_only:
         low, high = _range(panel)
-        parts += _grid(panel.scale, low, high, height, seconds)
+        parts += _grid(panel.scale, low, high, height)
+        parts += _times(height, seconds) if begin is None else _calendar(height, seconds, begin)
         parts += [_line(series, panel.scale, low, high, height, seconds) for series in panel.series]
         if panel.rule is not None:
             parts.append(_rule(panel.rule, _y(panel.rule[1], panel.scale, low, high, height)))
@@ -113,21 +117,47 @@ def _range(panel: Panel) -> tuple[float, float]:
     return 0.0, (top or 1.0) * 1.08
 
 
-def _grid(scale: str, low: float, high: float, height: float, seconds: float) -> list[str]:
+def _grid(scale: str, low: float, high: float, height: float) -> list[str]:
     marks = _decades(low, high) if scale == "log" else _round_steps(high)
     lines = []
     for mark in marks:
         y = _y(mark, scale, low, high, height)
         lines.append(f'<line class="grid" x1="{LEFT:g}" x2="{WIDTH - RIGHT:g}" y1="{y:.1f}" y2="{y:.1f}"/>')
         lines.append(f'<text class="tick" x="{LEFT - 6:g}" y="{y + 4:.1f}" text-anchor="end">{mark:g}</text>')
-    unit, name = next((unit, name) for limit, unit, name in _TIMES if seconds / unit <= limit)
-    for mark in _round_steps(seconds / unit):
-        x = _x(mark * unit, seconds)
-        label = f"{mark:g} {name}" if mark == 0 else f"{mark:g}"
-        lines.append(f'<text class="tick" x="{x:.1f}" y="{TOP + height + 15:g}" text-anchor="middle">{label}</text>')
     return lines
 
 
+def _times(height: float, seconds: float) -> list[str]:
+    unit, name = next((unit, name) for limit, unit, name in _TIMES if seconds / unit <= limit)
+    return [
+        _time(_x(mark * unit, seconds), height, f"{mark:g} {name}" if mark == 0 else f"{mark:g}")
+        for mark in _round_steps(seconds / unit)
+    ]
+
+
+def _calendar(height: float, seconds: float, begin: datetime) -> list[str]:
+    """Marks at whole steps of the clock: a midnight is its day, everything else the time."""
+    step = next((each for each in _STEPS if seconds / each <= _MOST_MARKS), _STEPS[-1])
+    first = begin.timestamp()
+    mark = (first // step + 1) * step
+    texts = []
+    while mark <= first + seconds * _LABELLED_SHARE:
+        moment = datetime.fromtimestamp(mark, UTC)
+        label = f"{moment:%a} {moment.day} {moment:%b}" if mark % 86_400 == 0 else f"{moment:%H:%M}"
+        texts.append(_time(_x(mark - first, seconds), height, label))
+        mark += step
+    return texts
+
+
+def _time(x: float, height: float, label: str) -> str:
+    return f'<text class="tick" x="{x:.1f}" y="{TOP + height + 15:g}" text-anchor="middle">{label}</text>'
+
+
+#: Distances of calendar marks, seconds, and the most marks on one axis.
+_STEPS = (300, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400, 172_800, 604_800)
+_MOST_MARKS = 8
+#: At the very end of the axis a label would be cut.
+_LABELLED_SHARE = 0.985
 #: The axis counts in the first unit of which there are at most so many.
 _TIMES = ((300.0, 1.0, "s"), (120.0, 60.0, "min"), (math.inf, 3600.0, "h"))
 

@@ -7,6 +7,7 @@ by KEDA and the HPA as they were observed to behave (:mod:`scaler.lab.keda`), an
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Sequence as ListOf
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -114,10 +115,12 @@ def simulate(
     seconds: float,
     seed: int,
     blind: bool = False,
+    watch: Callable[[float, Fleet], None] | None = None,
 ) -> Run:
     """Run ``policy`` on ``trace`` (ordered by time) for ``seconds``. The same arguments give the same result.
 
-    ``blind``: the policy looks at no signal, so none is measured for it; only time is saved.
+    ``blind``: the policy looks at no signal, so none is measured for it; only time is saved. ``watch`` is shown the
+    fleet at every tick (seconds from the start), as a Prometheus beside the scaler would see it.
     """
     chance = Random(seed)
     fleet = Fleet(
@@ -147,6 +150,8 @@ def simulate(
             if wanted != asked:
                 fleet.scale(wanted)
         fleet.settle()
+        if watch is not None:
+            watch(end, fleet)
         mono = BEGIN_MONO + end
         signals = Signals()
         if not blind:

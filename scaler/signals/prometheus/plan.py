@@ -109,15 +109,15 @@ def plan(wanted: Wanted) -> Plan:
     narrow = "".join(f",{label}{promql.any_of(sorted(found))}" for label, found in sorted(wanted.narrowing.items()))
     present: dict[str, None] = {}
     for preset in wanted.presets:
-        present.update(dict.fromkeys(_presence(preset)))
+        present.update(dict.fromkeys(presence_names(preset)))
     # timestamp() drops the name, and two names of one series would then be a conflict: so one by one, never by a regex.
-    spelled = dict.fromkeys(name for each in present for name in _spellings(each))
+    spelled = dict.fromkeys(name for each in present for name in spellings(each))
     ages = _or([f'timestamp({{__name__="{name}"{narrow}}})' for name in spelled])
     values = [
         f'{{__name__="{PROCESS_START}"{narrow}}} and on (cluster, namespace, pod, instance, job) '
-        f"{_selector(present, narrow)}"
+        f"{series_of(present, narrow)}"
     ]
-    values += [_or([_selector(names, narrow) for names in choices]) for choices in _by_query(wanted.presets)]
+    values += [_or([series_of(names, narrow) for names in choices]) for choices in _by_query(wanted.presets)]
     up = f'{{__name__="up"{narrow}}}'
     return Plan(ages, f"{up} == 0 or count({up})", tuple(values))
 
@@ -154,7 +154,7 @@ def _or(choices: list[str]) -> str:
     return " or ".join(choices)
 
 
-def _presence(preset: Preset) -> tuple[str, ...]:
+def presence_names(preset: Preset) -> tuple[str, ...]:
     """The names whose samples show that a target is there and how old it is: of a family that is always exposed."""
 
     def rank(item: tuple[str, Family]) -> tuple[bool, bool, int]:
@@ -169,7 +169,7 @@ def _presence(preset: Preset) -> tuple[str, ...]:
     return family.names or sample_names(family)
 
 
-def _selector(names: Iterable[str], narrow: str) -> str:
+def series_of(names: Iterable[str], narrow: str) -> str:
     """A selector of every series of these normalised names: ``:`` and ``_`` are alike where a prefix ends. (Two
     places: collectors put their own prefix in front. More would make a pattern that no server can expand.)
     """
@@ -177,8 +177,8 @@ def _selector(names: Iterable[str], narrow: str) -> str:
     return f'{{__name__=~"{"|".join(patterns)}"{narrow}}}'
 
 
-def _spellings(name: str) -> tuple[str, ...]:
-    """The exact names that a normalised one may stand for, as :func:`_selector` finds them."""
+def spellings(name: str) -> tuple[str, ...]:
+    """The exact names that a normalised one may stand for, as :func:`series_of` finds them."""
     first = name.find("_")
     second = name.find("_", first + 1) if first >= 0 else -1
     places = [place for place in (first, second) if place >= 0]
