@@ -8,6 +8,7 @@ import typer
 
 from scaler import __version__
 from scaler.check.command import check
+from scaler.lab.backtest.command import backtest
 from scaler.lab.commands import lab
 from scaler.pack.command import rules
 from scaler.pack.dashboards.command import dashboards
@@ -28,7 +29,7 @@ app = typer.Typer(
     ask [bold]loadtide explain NAMESPACE/NAME[/bold] why it decided what it did. [bold]loadtide check FILE...[/bold]
     finds mistakes in ScaledObjects and policies before they cost anything.""",
 )
-for command in (serve, explain, override, check, probe, rules, dashboards):
+for command in (serve, explain, override, check, probe, backtest, rules, dashboards):
     app.command()(command)
 app.add_typer(lab)
 

@@ -1,0 +1,70 @@
+"""A study run to its end before a person's eyes: its progress, and why it could not be done."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import aiohttp
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from scaler.lab.backtest.asking import Ask, AskError, Kept, Patience
+from scaler.lab.backtest.binding import NoSuchWorkloadError
+from scaler.lab.backtest.reading import ReadError
+from scaler.lab.backtest.study import Backtest, NothingReadError, Setting, study
+from scaler.policy.prometheus import PrometheusServer
+from scaler.signals.prometheus.api import Api
+
+
+class Unable(Exception):  # noqa: N818  a state of the world, told to a person
+    """The backtest cannot be done, or not written; the text says why, and what to do."""
+
+
+def carry_out(setting: Setting, server: PrometheusServer, keep: Path | None, now: float) -> Backtest:
+    """The study, its progress on standard error. Raises :class:`Unable`."""
+
+    async def studied(done: Callable[[float, str], None]) -> Backtest:
+        async with aiohttp.ClientSession() as session:
+            ask: Ask = Patience(Api(server), session)
+            return await study(setting, ask if keep is None else Kept(keep, server, ask, now), done)
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    try:
+        with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True) as progress:
+            bar = progress.add_task("", total=1.0)
+            return asyncio.run(studied(lambda share, words: progress.update(bar, completed=share, description=words)))
+    except AskError as error:
+        raise Unable(f"{server.url}: {error}{hint(str(error))}") from error
+    except ReadError as error:
+        goes_on = "the same command goes on there" if keep else "with --keep FOLDER a second run would go on there"
+        raise Unable(f"{server.url}: reading stopped at {error}{hint(str(error))}; {goes_on}") from error
+    except (NoSuchWorkloadError, NothingReadError) as error:
+        raise Unable(f"{server.url}: {error}") from error
+    except KeyboardInterrupt as error:
+        kept = "what was read is kept" if keep else "with --keep FOLDER what was read would be kept"
+        raise Unable(f"interrupted; {kept}") from error
+    except OSError as error:
+        raise Unable(f"{error.filename or keep}: {error.strerror}") from error
+
+
+def hint(said: str) -> str:
+    """What usually mends what the server said; "" where nothing is known."""
+    if re.search(r"HTTP 40[13]\b", said):
+        return " (give credentials: --bearer-token-file, --basic-user, or --header 'X-Scope-OrgID: ...')"
+    if re.search(r"HTTP 40[45]\b|HTML|not of a Prometheus API|redirected", said):
+        return (
+            " (the address is what stands before /api/v1: http://prometheus:9090, http://mimir/prometheus, "
+            "http://vmselect:8481/select/0/prometheus)"
+        )
+    return ""
+
+
+def write_to(path: Path, text: str) -> None:
+    """Write a file. Raises :class:`Unable`."""
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise Unable(f"{path}: cannot be written ({error.strerror})") from error

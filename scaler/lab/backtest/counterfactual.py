@@ -1,0 +1,198 @@
+"""What the scaler would have measured with its own replicas in place of those that ran: the assumption of a backtest.
+
+The past was measured with R replicas ready; the scaler would have had R'. Held to be independent of that are the
+arrivals, their lengths and their tokens. Everything else is bent as far as arithmetic carries, and no further:
+
+- *What is in flight* is what was, or where R' makes a difference what a fluid model says
+  (:mod:`scaler.lab.backtest.crowd`): fewer replicas work more slowly, and may fall behind. It runs as far as R'
+  replicas have room for it, and the rest waits. Without any replica it is the gateway that holds all of it.
+- *Mean times* (from which the decision learns what one replica serves) are stretched by the model's slowdown at the
+  load of R' over that at R.
+- *Quantiles become bounds.* With more replicas than ran a latency would have been no higher, with fewer no lower. A
+  quantile is an interval already, so one of its ends is let go: an objective can still be ``met`` in the first case
+  and ``breached`` in the second, and the rest is ``undecided``. While the past's replicas suffered from more than their
+  load (a queue that stuck to one of them) even fewer might have done better, and neither end is certain. Likewise KV
+  use shrinks by R/R' with more replicas, and is at least what it was with fewer.
+
+With R' = R, once the two have had the same past, all of this is the identity: a scaler that makes the past's own
+decisions sees the past's own signals. What is stale or unknown stays so.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from scaler.lab.backtest.crowd import Crowd, Pace
+from scaler.policy.model import Policy
+from scaler.signals.endpoint import QUEUED_SHARE
+from scaler.signals.model import (
+    Interval,
+    Known,
+    Latency,
+    NotApplicable,
+    Signal,
+    Signals,
+    known_value,
+)
+from scaler.signals.observation import Demand, Observation, ReplicaCounts
+from scaler.signals.window import History, fold
+
+_AT_ZERO: Final = NotApplicable("no replica ran, and nothing recorded any demand")
+
+
+@dataclass(frozen=True, slots=True)
+class Had:
+    """The scaler's own replicas at one time."""
+
+    ready: int
+    asked: int
+
+    @property
+    def loading(self) -> int:
+        """Asked for, and not yet ready."""
+        return self.asked - self.ready
+
+
+def saturated(running: float, waiting: float) -> bool:
+    """Whether the past's replicas had all they could do: a queue worth speaking of beside what ran."""
+    return waiting >= max(1.0, QUEUED_SHARE * running)
+
+
+def cap_of(policy: Policy, past: Signals) -> float:
+    """The most sequences that run at once in one replica, as far as anybody tells; else inf."""
+    told = [float(policy.batch.max)] if policy.batch.max else []
+    told += [value for value in (known_value(past.applied_batch), known_value(past.saturated_sequences)) if value]
+    return min(told, default=math.inf)
+
+
+def measured_instead(
+    past: Signals, ran: float, had: Had, crowd: Crowd, pace: Pace, policy: Policy, now: float
+) -> Signals:
+    """The signals with ``had`` in place of the ``ran`` replicas of the past, at ``now`` (Unix seconds); ``crowd`` is
+    the model's state at that time.
+    """
+    counts = ReplicaCounts(now, ready=had.ready, asked=had.asked, pending=had.loading, unschedulable=0)
+    measured = _or_zero(past.running) + _or_zero(past.waiting)
+    in_flight = crowd.in_flight(measured)
+    if had.ready == 0:
+        return _without_replicas(past, counts, in_flight, policy, now)
+    explained = crowd.explained_seconds >= policy.window_seconds
+    signals = past
+    if ran != had.ready or in_flight != measured:
+        signals = _shared_out(past, ran, had.ready, in_flight, pace, cap_of(policy, past), explained)
+    zero = Known(0.0, now)
+    pending = zero if policy.can_wake and not isinstance(past.pending, Known) else past.pending
+    return replace(
+        signals,
+        ready_replicas=Known(float(had.ready), now),
+        asked_replicas=Known(float(had.asked), now),
+        pending_replicas=Known(float(had.loading), now),
+        unschedulable_replicas=zero,
+        pending=pending,
+        wake_demand=zero if policy.can_wake else past.wake_demand,
+    )
+
+
+def at_zero(past: Signals, now: float) -> Signals:
+    """The signals of a tick in which the past had no replica: whatever demand there was, nothing recorded it, so that
+    it is taken for none.
+    """
+    zero = Known(0.0, now)
+    return replace(
+        past,
+        arrivals_per_second=zero,
+        arrivals_recent_per_second=zero,
+        arrivals_last_per_second=zero,
+        finished_per_second=zero,
+        running=zero,
+        waiting=zero,
+        busiest_running=zero,
+        queueing_replicas=zero,
+        ready_replicas=zero,
+        stalled_replicas=zero,
+        saturated_sequences=_AT_ZERO,
+        e2e_seconds=_AT_ZERO,
+        ttft_seconds=_AT_ZERO,
+        tpot_seconds=_AT_ZERO,
+        queue_seconds=_AT_ZERO,
+        prefill_seconds=_AT_ZERO,
+        decode_seconds=_AT_ZERO,
+        kv_use_ratio=_AT_ZERO,
+        kv_use_mean_ratio=_AT_ZERO,
+        preemptions_recent=zero,
+        counters_moved=False,
+    )
+
+
+def _without_replicas(past: Signals, counts: ReplicaCounts, in_flight: float, policy: Policy, now: float) -> Signals:
+    """As production sees a workload at zero: no engine speaks, and a gateway, if one may, tells what it holds."""
+    told = known_value(past.pending)
+    held = in_flight + (told or 0.0)
+    demand = Demand(now, held, wake_requested=False) if policy.can_wake or told is not None else None
+    observation = Observation(now, {}, demand, absent="no replica is ready", replicas=counts)
+    _, signals = fold(History(), observation, now, policy, interval_seconds=1.0)
+    return replace(signals, arrivals_dispersion=past.arrivals_dispersion)
+
+
+def _shared_out(
+    past: Signals, ran: float, ready: int, in_flight: float, pace: Pace, cap: float, explained: bool
+) -> Signals:
+    if not isinstance(past.running, Known) or not isinstance(past.waiting, Known):
+        return past
+    share, running, waiting = ran / ready, past.running.value, past.waiting.value
+    # A replica of the past that had a queue had all it takes at once.
+    room = min(cap * ready, running / share if ran and saturated(running, waiting) else math.inf)
+    computed = min(in_flight, room)
+    queue = in_flight - computed
+    no_worse = ready >= ran and in_flight <= running + waiting
+    no_better = explained and ready <= ran and in_flight >= running + waiting
+    slower = pace.slowdown(computed / ready) / pace.slowdown(running / ran) if ran else 1.0
+    changed: dict[str, Any] = {
+        "running": Known(computed, past.running.at),
+        "waiting": Known(queue, past.waiting.at),
+        "busiest_running": _busiest(past.busiest_running, computed / ready, running / ran if ran else 0.0),
+        "queueing_replicas": Known(float(min(ready, math.ceil(queue))), past.waiting.at),
+    }
+    for name, factor in (
+        ("kv_use_ratio", min(1.0, share)),
+        ("kv_use_mean_ratio", min(1.0, share)),
+        ("preemptions_recent", 0.0 if no_worse and share < 1 else 1.0),
+    ):
+        one = getattr(past, name)
+        if isinstance(one, Known):
+            changed[name] = Known(one.value * factor, one.at)
+    for name in ("e2e_seconds", "ttft_seconds", "tpot_seconds"):
+        changed[name] = _bent(getattr(past, name), slower, no_worse, no_better)
+    return replace(past, **changed)
+
+
+def _busiest(past: Signal[float], mean: float, past_mean: float) -> Signal[float]:
+    """The busiest replica is as much above the mean as it was."""
+    if not isinstance(past, Known):
+        return past
+    return Known(past.value * mean / past_mean if past_mean else mean, past.at)
+
+
+def _bent(signal: Signal[Latency], slower: float, no_worse: bool, no_better: bool) -> Signal[Latency]:
+    """The latency as far as it is certain with other replicas; its mean that much slower, its samples as they were."""
+    if not isinstance(signal, Known):
+        return signal
+    latency = signal.value
+
+    def let_go(interval: Interval) -> Interval:
+        return Interval(interval.low if no_better else 0.0, interval.high if no_worse else math.inf)
+
+    bent = replace(
+        latency,
+        p50=let_go(latency.p50),
+        p95=let_go(latency.p95),
+        p99=let_go(latency.p99),
+        mean_seconds=latency.mean_seconds * slower,
+    )
+    return Known(bent, signal.at)
+
+
+def _or_zero(signal: Signal[float]) -> float:
+    return known_value(signal) or 0.0
