@@ -310,6 +310,8 @@ def _remember(
         replicas_swing=swing[0],
         batch_swing=swing[1],
         token_budget_swing=swing[2],
+        running_mean=situation.running_mean,
+        overload_seconds=situation.overload_seconds,
     )
 
 
@@ -317,6 +319,8 @@ def _saturated(situation: Situation, running: float | None) -> float | None:
     """What a replica was last seen running while it queued; forgotten upwards as soon as it runs more."""
     seen = known_value(situation.signals.saturated_sequences)
     remembered = situation.memory.saturated_sequences
+    if situation.memory.batch_before_protection is not None:
+        return remembered  # the cap that shows is the one we set ourselves, for a while
     if seen is not None:
         return seen
     if remembered is None or running is None or not situation.ready:

@@ -1,25 +1,35 @@
-"""The flow law: how many replicas the present load occupies, before any hold, floor or ceiling.
+"""The flow law: how many replicas the load occupies, before any hold, floor or ceiling.
 
-    n = max(λ⁺/μ* + min(waiting/(T_drain·μ*), replicas with a queue) + pending/(T_drain·μ*), running/L*)
+    n = max(λ⁺/μ* + drain + pending/(T_drain·μ*), running⁻/L*, running/L°)
+    drain = min((waiting + growth)/(T_drain·μ*), replicas with a queue)
 
-Demand is a flow, a backlog is a stock (LAWS section 3). λ⁺ is the higher of the window's and the last 15 seconds'
-arrivals, so that a rise is answered before it fills the window. That buys noise where a replica serves few requests;
-averaging it away over a request's residence saved a quarter of the GPU-hours of a slow day in the lab, and broke a
-tenth of the promises on ramps. The second term buys what drains the backlog within ``drain_seconds`` (a backlog taken
-for steady demand asks for many times too much). Requests that wait *in* an engine stay with it, however many replicas
-are added: a replica with a queue is at most wholly taken up by it, so the drain of those counts no more than one
-replica each. running/L* needs no rates and guards the rest. Until a residence time gives μ*, what is in flight stands
-in for the flow: (running + waiting + pending)/L*.
+Demand is a flow, a backlog is a stock: a backlog taken for steady demand asks for many times too much. λ⁺ is what
+:mod:`scaler.control.arrivals` expects. The second term buys what drains the backlog within ``drain_seconds``, also the
+part of it that is certain to come: while arrivals exceed what is ready, the queue grows by the difference until what
+is asked for now can serve (``growth``; lab, 0 to 200 req/s at once, 60 s cold start: without it the last third of the
+replicas is asked for when the queue is there, a cold start too late). Requests that wait *in* an engine stay with it,
+however many replicas are added: a replica with a queue is at most wholly taken up by it, so the drain of those counts
+no more than one replica each. Whoever waits at the gateway can go to any.
+
+The guard needs no rates. L* leaves a quarter of the concurrency at which the objective just holds (L°) for chance:
+what runs on average (running⁻) may not use it, what runs at this moment may. (Lab, slow 70B days: with the moment's
+held against L*, noise bought a tenth of the GPU-hours.) Until a residence time gives μ*, what is in flight stands in
+for the flow: (running + waiting + pending)/L*.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from operator import itemgetter
 
+from scaler.control.arrivals import Arrivals
 from scaler.control.model import CapacityEstimate, Code, Reason, Target
 from scaler.signals.model import Signals, at_least, known_value
+
+#: L*/L°: the share of the concurrency at which the objective just holds.
+LOAD_SHARE = 0.75
+#: What runs is averaged over about so many seconds.
+RUNNING_MEAN_SECONDS = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,37 +44,76 @@ class FlowNeed:
     rates_known: bool
 
 
-def flow_need(signals: Signals, capacity: CapacityEstimate, drain_seconds: float) -> FlowNeed:
+@dataclass(frozen=True, slots=True)
+class Overload:
+    """``growing_seconds``: for how long arrivals have exceeded what is ready (None: they do not); ``growth``: by how
+    many requests the queue will have grown when what is asked for now can serve.
+    """
+
+    growing_seconds: float | None
+    growth: float
+
+
+def overload(
+    arrivals: Arrivals,
+    capacity: CapacityEstimate,
+    ready: int | None,
+    before_seconds: float | None,
+    *,
+    elapsed_seconds: float,
+    cold_start_seconds: float,
+) -> Overload:
+    """Whether the queue must grow, and by how much until a cold start begun when that began is over."""
+    mu = capacity.requests_per_second
+    begins = before_seconds is not None or arrivals.steep
+    if mu is None or ready is None or not begins or arrivals.rate <= ready * mu:
+        return Overload(None, 0.0)
+    growing = 0.0 if before_seconds is None else before_seconds + elapsed_seconds
+    return Overload(growing, (arrivals.rate - ready * mu) * max(0.0, cold_start_seconds - growing))
+
+
+def flow_need(
+    signals: Signals,
+    arrivals: Arrivals,
+    capacity: CapacityEstimate,
+    *,
+    ready: int | None,
+    growth: float,
+    running_mean: float | None,
+    drain_seconds: float,
+) -> FlowNeed:
     """The flow law on what is certainly there: of a signal that is not known, only what it is at least."""
     running = at_least(signals.running)
-    backlog = at_least(signals.waiting) + at_least(signals.pending)
     mu = capacity.requests_per_second
+    steady = running if running_mean is None else max(running_mean, LOAD_SHARE * running)
     guard = FlowNeed(
-        running / capacity.sequences,
-        Reason(Code.RUNNING, Target.REPLICAS, "running", running, capacity.sequences),
+        steady / capacity.sequences,
+        Reason(Code.RUNNING, Target.REPLICAS, "running", steady, capacity.sequences),
         mu is not None,
     )
+    waiting, pending = at_least(signals.waiting), at_least(signals.pending)
     if mu is None:
-        in_flight = running + backlog
+        in_flight = running + waiting + pending
         reason = Reason(Code.IN_FLIGHT, Target.REPLICAS, "waiting", in_flight, capacity.sequences)
         flow = FlowNeed(in_flight / capacity.sequences, reason, rates_known=False)
     else:
-        windowed, recent = at_least(signals.arrivals_per_second), at_least(signals.arrivals_recent_per_second)
-        name, rate = max(("arrivals_per_second", windowed), ("arrivals_recent_per_second", recent), key=itemgetter(1))
-        drain = _drain(signals, drain_seconds * mu)
-        code, value = Code.ARRIVALS, rate
-        if math.ceil(rate / mu) < math.ceil(rate / mu + drain):
+        queueing = known_value(signals.queueing_replicas)
+        drain = waiting / (drain_seconds * mu)
+        drain = drain if queueing is None else min(drain, queueing)
+        drain = max(drain, min((waiting + growth) / (drain_seconds * mu), float(ready or 0)))
+        drain += pending / (drain_seconds * mu)
+        name, code, value = arrivals.signal, Code.ARRIVALS, arrivals.rate
+        if math.ceil(arrivals.rate / mu) < math.ceil(arrivals.rate / mu + drain):
             # The queue is what asks for the last replica: then it is the reason to give.
-            code, name, value = Code.BACKLOG, "waiting", backlog
-        flow = FlowNeed(rate / mu + drain, Reason(code, Target.REPLICAS, name, value, mu), rates_known=True)
+            name, code, value = "waiting", Code.BACKLOG, waiting + pending
+        flow = FlowNeed(arrivals.rate / mu + drain, Reason(code, Target.REPLICAS, name, value, mu), rates_known=True)
     # On a tie the guard names it: with nothing waiting, what runs is the plainer reason.
     return flow if flow.replicas > guard.replicas else guard
 
 
-def _drain(signals: Signals, drained_by_one: float) -> float:
-    """The replicas that work off the queues in time, ``drained_by_one`` being what one works off."""
-    in_engines = at_least(signals.waiting) / drained_by_one
-    queueing = known_value(signals.queueing_replicas)
-    if queueing is not None:
-        in_engines = min(in_engines, queueing)
-    return in_engines + at_least(signals.pending) / drained_by_one
+def mean_running(before: float | None, signals: Signals, elapsed_seconds: float) -> float | None:
+    """What runs, averaged; held while it is not known, None until it is."""
+    running = known_value(signals.running)
+    if running is None or before is None:
+        return before if running is None else running
+    return before + (running - before) * -math.expm1(-elapsed_seconds / RUNNING_MEAN_SECONDS)

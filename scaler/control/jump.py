@@ -1,25 +1,20 @@
 """The jump: a rise so steep that waiting for the ordinary steps would cost minutes of broken promises.
 
 Recognised when arrivals over the last 15 s, or since the last read, are at least ``factor`` × the expected ones *and*
-exceed them by max(minimum, 4·√(φ·expected)) requests over the time looked at, φ being the measured dispersion; a ratio
-alone gives about ten false jumps an hour at low Poisson rates (LAWS section 3). Then this very tick goes to the row of
-the table for that rate, or where no table is declared to what the present rate needs; the cooldown is not asked. The
-peak is held ``hold_seconds``.
+exceed them by max(minimum, 4·√(φ·expected)) requests over the time looked at, φ being the dispersion of their noise
+(:mod:`scaler.control.arrivals`), *and* what is certain of them exceeds what ready and pending replicas can take. A
+ratio alone gives about ten false jumps an hour at low Poisson rates. Then this very tick goes to the row of the table
+for that rate, or where no table is declared to what the flow law makes of the rate that is certain; the cooldown is not
+asked. The peak is held ``hold_seconds``.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from scaler.control.situation import Situation
 from scaler.policy.model import JumpRow
-from scaler.signals.model import at_least, known_value
-
-#: The recent arrivals look back this far.
-RECENT_SECONDS = 15.0
-#: So many standard deviations of the expected count are not noise.
-NOISE_DEVIATIONS = 4.0
+from scaler.signals.model import known_value
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,36 +28,14 @@ class JumpSeen:
 
 def recognise_jump(situation: Situation) -> JumpSeen | None:
     """The jump in this tick's arrivals, or None."""
-    signals, jump = situation.signals, situation.policy.jump
-    windowed = at_least(signals.arrivals_per_second)
-    recent = at_least(signals.arrivals_recent_per_second)
-    expected = _before(windowed, recent, situation.policy.window_seconds)
-    phi = signals.arrivals_dispersion if signals.arrivals_dispersion is not None else 1.0
-    looks = (
-        (at_least(signals.arrivals_last_per_second), min(situation.elapsed_seconds, RECENT_SECONDS)),
-        (recent, RECENT_SECONDS),
-    )
-    seen = [
-        rate
-        for rate, span in looks
-        if span > 0
-        and rate >= jump.factor * expected
-        and (rate - expected) * span
-        >= max(jump.minimum_excess_requests, NOISE_DEVIATIONS * math.sqrt(max(phi, 1.0) * expected * span))
-    ]
-    if not seen:
+    steep, arrivals = situation.arrivals.steep, situation.arrivals
+    if not steep:
         return None
-    rate = max(seen)
-    row = max((row for row in jump.rows if row.rate_at_least <= rate), key=lambda row: row.rate_at_least, default=None)
-    return JumpSeen(rate, expected, row) if _exceeds_capacity(situation, rate, row) else None
-
-
-def _before(windowed: float, recent: float, window_seconds: float) -> float:
-    """The rate of the window without its last 15 s: what was expected to go on."""
-    if window_seconds <= RECENT_SECONDS:
-        return windowed
-    earlier = (windowed * window_seconds - recent * RECENT_SECONDS) / (window_seconds - RECENT_SECONDS)
-    return max(0.0, earlier)
+    rate = max(reading.rate for reading in steep)
+    rows = [row for row in situation.policy.jump.rows if row.rate_at_least <= rate]
+    row = max(rows, key=lambda row: row.rate_at_least, default=None)
+    certain = max(reading.certain(arrivals.dispersion) for reading in steep)
+    return JumpSeen(rate, arrivals.expected, row) if _exceeds_capacity(situation, certain, row) else None
 
 
 def _exceeds_capacity(situation: Situation, rate: float, row: JumpRow | None) -> bool:

@@ -247,6 +247,8 @@ class Memory:
     replicas_swing: Swing = Swing()
     batch_swing: Swing = Swing()
     token_budget_swing: Swing = Swing()
+    running_mean: float | None = None
+    overload_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

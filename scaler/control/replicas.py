@@ -13,7 +13,7 @@ from scaler.control.attribution import CRITICALS, WARNINGS
 from scaler.control.jump import JumpSeen, jump_reason
 from scaler.control.model import Cause, Code, Reason, Suppressed, Target
 from scaler.control.situation import Situation, wants_service
-from scaler.signals.model import at_least, known_value
+from scaler.signals.model import known_value
 
 #: Room for floating-point dust before rounding up to a whole replica.
 _DUST = 1e-9
@@ -45,13 +45,13 @@ def move_replicas(situation: Situation, cause: Cause | None, jump: JumpSeen | No
     jump_seconds, jump_replicas = _hold_jump(situation, jump)
     if jump is not None:
         value, threshold = jump_reason(jump, situation)
-        row_replicas = jump.row.replicas if jump.row else _derived_replicas(situation, jump)
+        row_replicas = jump.row.replicas if jump.row else need
         jump_replicas, jump_seconds = max(jump_replicas, row_replicas), 0.0
         jump_why = Reason(Code.JUMP, Target.REPLICAS, _JUMP_SIGNAL, value, threshold)
     else:
         jump_why = Reason(Code.JUMP_HOLD, Target.REPLICAS, _JUMP_SIGNAL, float(jump_replicas))
     # Until rates are known the operator's row is better evidence of the need than what happens to be in flight.
-    if jump_replicas > need or (jump_replicas and not situation.flow.rates_known):
+    if jump_replicas > need or (jump_replicas and not situation.flow.rates_known) or jump is not None:
         need, reason = jump_replicas, jump_why
     step = _latency_step(situation, cause, need)
     if step.replicas > need:
@@ -99,15 +99,6 @@ def whole_need(situation: Situation) -> tuple[int, Reason | None]:
     if whole == 0:
         return (1, Reason(Code.TRAFFIC, Target.REPLICAS)) if wants_service(situation) else (0, None)
     return whole, flow.reason
-
-
-def _derived_replicas(situation: Situation, jump: JumpSeen) -> int:
-    """Without a declared row: what the last 15 s need. One read's rate, good enough to recognise a jump, is a spike as
-    often as a level.
-    """
-    mu = situation.capacity.requests_per_second
-    recent = min(jump.rate, at_least(situation.signals.arrivals_recent_per_second) or jump.rate)
-    return 0 if mu is None else math.ceil(recent / mu - _DUST)
 
 
 def _hold_jump(situation: Situation, jump: JumpSeen | None) -> tuple[float | None, int]:

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from scaler.control.arrivals import Arrivals, expected_arrivals
 from scaler.control.capacity import estimate_capacity
-from scaler.control.flow import FlowNeed, flow_need
+from scaler.control.flow import FlowNeed, flow_need, mean_running, overload
 from scaler.control.model import CapacityEstimate, Memory, Now
 from scaler.policy.model import Policy
 from scaler.signals.model import (
@@ -55,8 +56,11 @@ class Situation:
     lost: tuple[str, ...]
     may_lower: bool
     capacity: CapacityEstimate
+    arrivals: Arrivals
     flow: FlowNeed
     utilisation: float | None
+    running_mean: float | None
+    overload_seconds: float | None
     verdicts: Mapping[str, Verdict]
 
     @property
@@ -99,7 +103,26 @@ def situate(policy: Policy, memory: Memory, signals: Signals, now: Now) -> Situa
     ready_known = known_value(signals.ready_replicas)
     ready = 0 if isinstance(signals.ready_replicas, NotApplicable) else _whole(ready_known)
     capacity = estimate_capacity(policy, memory, signals)
-    flow = flow_need(signals, capacity, policy.replicas.drain_seconds)
+    cold_start_seconds = policy.replicas.cold_start_seconds
+    arrivals = expected_arrivals(policy, signals, capacity, elapsed)
+    running_mean = mean_running(memory.running_mean, signals, elapsed)
+    over = overload(
+        arrivals,
+        capacity,
+        ready,
+        memory.overload_seconds,
+        elapsed_seconds=elapsed,
+        cold_start_seconds=cold_start_seconds,
+    )
+    flow = flow_need(
+        signals,
+        arrivals,
+        capacity,
+        ready=ready,
+        growth=over.growth,
+        running_mean=running_mean,
+        drain_seconds=policy.replicas.drain_seconds,
+    )
     return Situation(
         policy=policy,
         memory=memory,
@@ -112,8 +135,11 @@ def situate(policy: Policy, memory: Memory, signals: Signals, now: Now) -> Situa
         lost=tuple(name for name in JUDGED_BY if not _satisfied(getattr(signals, name))),
         may_lower=all(_satisfied(getattr(signals, name)) for name in DOWN_NEEDS),
         capacity=capacity,
+        arrivals=arrivals,
         flow=flow,
         utilisation=_utilisation(signals, ready, flow),
+        running_mean=running_mean,
+        overload_seconds=over.growing_seconds,
         verdicts=judge_objectives(policy, signals),
     )
 

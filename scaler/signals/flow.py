@@ -12,8 +12,10 @@ from math import ceil, floor
 from operator import add, mul
 
 from scaler.signals import histogram
+from scaler.signals.model import ArrivalTrend
 from scaler.signals.observation import Buckets
 from scaler.signals.packed import PackedLatencies
+from scaler.signals.trend import fit_trend
 
 #: The flows of an increment, in the order of their numbers. All but arrivals are counter families of the same name.
 FLOWS = ("arrivals", "finished", "prompt_tokens", "generation_tokens", "preemptions")
@@ -111,6 +113,13 @@ class ArrivalCounts:
         origin = self.origin + surplus * RECENT_SECONDS
         return ArrivalCounts(origin, max(until, self.until), tuple(counts[surplus:]))
 
+    def trend(self, read_until: float) -> ArrivalTrend | None:
+        """Where arrivals stand and go, by the slots that are over and, as of ``read_until``, wholly read: what some
+        endpoint has not told yet is missing from the later ones, and would look like a fall.
+        """
+        number = max(0, floor((min(read_until, self.until) - self.origin) / RECENT_SECONDS + _EDGE))
+        return fit_trend(self.counts[:number], RECENT_SECONDS, self.until - self.origin - number * RECENT_SECONDS)
+
     @property
     def dispersion(self) -> float | None:
         """φ = variance / mean of the complete slots: 1 for Poisson arrivals, more for bursty ones.
@@ -133,15 +142,21 @@ class Flow:
     increments: tuple[Increment, ...] = ()
     counts: ArrivalCounts | None = None
 
-    def extended(self, parts: Iterable[Increment], since: float, until: float, keep_seconds: float) -> Flow:
+    def extended(
+        self, parts: Iterable[Increment], since: float, until: float, keep_seconds: float, held_change: float = 0.0
+    ) -> Flow:
         """With one more observation, whose endpoints counted ``parts``; older than ``keep_seconds`` is dropped.
 
         A part that began before ``since`` (its endpoint missed reads) is spread over the intervals it belongs to.
+        ``held_change`` is by how much the requests held at the gateway changed: who is held has arrived, though no
+        engine counts it yet, and who is let go arrives at an engine, though not at the workload.
         """
         by_begin: dict[float, list[Increment]] = {since: []}
         for part in parts:
             by_begin.setdefault(part.since, []).append(part)
         newest = joined(by_begin.pop(since), since, until)
+        if held_change:
+            newest = replace(newest, flows=(max(0.0, newest.flows[ARRIVALS] + held_change), *newest.flows[1:]))
         increments: list[Increment] = [*self.increments, newest]
         counts = (self.counts or ArrivalCounts(since, since)).counted(newest.flows[ARRIVALS], since, until)
         for begin, together in by_begin.items():

@@ -20,7 +20,8 @@ class History:
 
     ``first_at`` and ``last_at`` are the times of the first and the newest observation, ``listed`` the newest one's
     endpoints and ``list_lost`` whether there may have been others, ``tracked`` the endpoints read so far (those gone a
-    while ago included), ``flow`` what they counted.
+    while ago included), ``flow`` what they counted, ``held`` how many
+    requests the gateway held for want of a replica (None: not told exactly).
     """
 
     first_at: float | None = None
@@ -29,6 +30,7 @@ class History:
     list_lost: bool = False
     tracked: Mapping[str, Tracked] = field(default_factory=dict)
     flow: Flow = field(default_factory=Flow)
+    held: float | None = None
 
     def progress_seconds(self, endpoint: str) -> float | None:
         """For how long, as of its last good sample, the endpoint had work and made no progress (0.0 without work);
@@ -71,9 +73,11 @@ class History:
             tracked[endpoint] = step.tracked
             parts.append(step.increment)
             moved = moved or step.moved
+        held = _held_at_gateway(observation)
+        change = 0.0 if held is None or self.held is None else held - self.held
         flow = self.flow
-        if self.last_at is not None and (self.tracked or parts):
-            flow = flow.extended(parts, self.last_at, observation.at, max(window_seconds, RECENT_SECONDS))
+        if self.last_at is not None and (self.tracked or parts or change > 0):
+            flow = flow.extended(parts, self.last_at, observation.at, max(window_seconds, RECENT_SECONDS), change)
         listed = self.listed if self.listed == observation.endpoints.keys() else frozenset(observation.endpoints)
         if len(tracked) > len(listed):
             tracked = {
@@ -82,7 +86,7 @@ class History:
                 if endpoint in listed or observation.at - known.boundary <= FORGET_SECONDS
             }
         first_at = observation.at if self.first_at is None else self.first_at
-        return History(first_at, observation.at, listed, observation.lost is not None, tracked, flow), moved
+        return History(first_at, observation.at, listed, observation.lost is not None, tracked, flow, held), moved
 
     def _maybe_listed(self, endpoint: str) -> bool:
         """Whether the endpoint was there at the newest observation, or may have been."""
@@ -110,6 +114,12 @@ class History:
         if not young:
             return None
         return newborn(sample, min(started, self.last_at) if self._maybe_listed(endpoint) else self.last_at)
+
+
+def _held_at_gateway(observation: Observation) -> float | None:
+    """What the gateway holds; None where it does not tell, or cannot tell it from what replicas work on."""
+    demand = observation.demand
+    return None if demand is None or demand.in_flight > 0 else demand.pending
 
 
 def _name(item: tuple[str, object]) -> str:

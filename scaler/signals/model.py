@@ -15,6 +15,7 @@ status             may raise           may lower           may prove idleness
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Generic, Literal, TypeAlias, TypeVar
@@ -139,6 +140,28 @@ class Latency:
         if self.p95.high <= objective_seconds:
             return "met"
         return "undecided"
+
+
+@dataclass(frozen=True, slots=True)
+class ArrivalTrend:
+    """A line through the arrivals of the latest stretch that one line explains (:mod:`scaler.signals.trend`).
+
+    ``rate_per_second`` is the rate ``centre_seconds`` ago, ``slope_per_second`` by how much it grows each second;
+    ``rate_variance`` and ``slope_variance`` say how well both are known; ``dispersion`` is φ of the noise around it.
+    """
+
+    rate_per_second: float
+    centre_seconds: float
+    slope_per_second: float
+    rate_variance: float
+    slope_variance: float
+    dispersion: float
+
+    def expected(self, ahead_seconds: float) -> tuple[float, float]:
+        """(rate, its standard deviation) expected so many seconds from now."""
+        distance = self.centre_seconds + ahead_seconds
+        rate = self.rate_per_second + self.slope_per_second * distance
+        return max(0.0, rate), math.sqrt(self.rate_variance + self.slope_variance * distance * distance)
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,6 +303,8 @@ class Signals:
     arrivals_dispersion: float | None = None
     #: What each replica's engine says it runs with, of those that report it.
     applied: tuple[Applied, ...] = ()
+    #: Where arrivals stand and go; None until 15 s of them have been counted.
+    arrivals_trend: ArrivalTrend | None = None
     #: Whether any activity counter moved since the last tick (it restarts the idle proof even if gauges read 0).
     counters_moved: bool = False
     #: What a person should know about how the signals were read ("two models share the endpoint", ...).

@@ -117,11 +117,17 @@ def fold(
         pending_replicas=counted.pending_replicas,
         unschedulable_replicas=counted.unschedulable_replicas,
         arrivals_dispersion=counts.dispersion if counts else None,
+        arrivals_trend=counts.trend(_read_until(coverage, observation.at)) if counts else None,
         counters_moved=moved,
         warnings=tuple(sorted(warnings)),
         **_told_by_gateways(signals, observation.demand),
     )
     return history, _with_queried(_with_applied(signals, observation), observation)
+
+
+def _read_until(coverage: Coverage, at: float) -> float:
+    """Up to when every endpoint that still counts has been read."""
+    return min((tracked.boundary for tracked in (*coverage.fresh, *coverage.held)), default=at)
 
 
 def _measured(history: History, coverage: Coverage, window_seconds: float) -> Signals:
@@ -322,4 +328,5 @@ def _with_queried(signals: Signals, observation: Observation) -> Signals:
         for name in ("arrivals_recent_per_second", "arrivals_last_per_second"):
             if not isinstance(getattr(signals, name), Known | Stale):
                 told[name] = arrivals
+        told["arrivals_trend"] = None  # of what the engines count: another flow than the one asked for
     return replace(signals, **told)

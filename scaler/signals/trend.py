@@ -1,0 +1,91 @@
+"""Where arrivals stand and where they are going: the longest stretch up to now that one straight line explains.
+
+The rate of a short window is mostly noise where a replica serves few requests (0.5 req/s over a minute: 30 ± 5.5), that
+of a long one is old. So lines are fitted to the last 15, 30, 60, ... 1800 seconds of 15 s counts, and the longest
+stretch is taken whose line still explains the counts of every shorter one: while nothing changes the estimate gets
+ever better, and a change that noise can't explain cuts the past off at once. What noise explains: a count C against
+an expected E differ by chance as 2·√(C/φ + 3/8) - 2·√(E/φ + 3/8), which is standard normal to a good approximation
+even for few counts (Anscombe 1948; φ as in quasi-Poisson regression).
+
+φ is taken from the differences of neighbouring counts, Σ(cᵢ₊₁ - cᵢ)²/(2(n-1)·mean), the largest left out: variance/mean
+over half an hour would call a day's slope, or one step, dispersion, and then nothing would be news any more.
+
+A line's slope is drawn towards 0 by how little it is known (ridge): over short stretches it is all noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from math import sqrt
+from operator import mul
+
+from scaler.signals.model import ArrivalTrend
+
+#: Stretches looked at, in counts.
+STRETCHES = (1, 2, 4, 8, 16, 32, 64, 120)
+#: A line explains a count that is so many standard deviations off at most. (2.5: 4 % more GPU-hours, 0.02 points more
+#: attainment; lab, as above.)
+NOISE_DEVIATIONS = 3.0
+#: How fast loads change of which nothing is known yet, as a share of their rate: the spread slopes are drawn towards 0
+#: with. A line much steeper than that is no line but a step. (Lab, the tuned half, seeds 3 and 4: 1/600 missed the
+#: first rise of a sawtooth that began with the history, 95.9 against 100 % there; 614 GPU-hours against 625 in all.)
+SLOPE_SPREAD_PER_SECOND = 1.0 / 150.0
+#: Counts needed for φ; with fewer arrivals are taken to be Poisson.
+COUNTS_FOR_NOISE = 8
+_POSITIONS = tuple(float(index) for index in range(STRETCHES[-1]))
+_LEVELLED = 0.375
+
+
+def noise_dispersion(counts: Sequence[float]) -> float:
+    """φ >= 1 from neighbouring counts' differences."""
+    number, total = len(counts), sum(counts)
+    if number < COUNTS_FOR_NOISE or total <= 0:
+        return 1.0
+    squares = [(later - earlier) ** 2 for earlier, later in pairwise(counts)]
+    return max(1.0, (sum(squares) - max(squares)) / (2 * (number - 2)) / (total / number))
+
+
+def fit_trend(counts: Sequence[float], slot_seconds: float, age_seconds: float) -> ArrivalTrend | None:
+    """The trend by ``counts``, oldest first, of ``slot_seconds`` each; the last one ended ``age_seconds`` ago."""
+    if not counts:
+        return None
+    phi = noise_dispersion(counts)
+    found: ArrivalTrend | None = None
+    seen: list[tuple[float, float, float]] = []  # count, seconds, centre of the shorter stretches
+    for stretch in STRETCHES:
+        if stretch > len(counts) and stretch // 2 >= len(counts):
+            break
+        part = counts[-stretch:]
+        trend = _line(part, slot_seconds, age_seconds, phi)
+        if trend is None or any(not _explains(trend, *each, phi) for each in seen):
+            break
+        found = trend
+        seconds = len(part) * slot_seconds
+        seen.append((sum(part), seconds, age_seconds + seconds / 2))
+    return found
+
+
+def _line(counts: Sequence[float], slot_seconds: float, age_seconds: float, phi: float) -> ArrivalTrend | None:
+    number, total = len(counts), sum(counts)
+    seconds = number * slot_seconds
+    rate = total / seconds
+    # Of no arrival at all, one is the least that could be missed.
+    variance = phi * max(rate, 1.0 / seconds) / seconds
+    centre = age_seconds + seconds / 2
+    if number < 2 or total <= 0:
+        return ArrivalTrend(rate, centre, 0.0, variance, 0.0, phi)
+    middle = (number - 1) / 2
+    spread = number * (number * number - 1) / 12.0
+    slope = (sum(map(mul, counts, _POSITIONS)) - middle * total) / spread / slot_seconds**2
+    slope_variance = phi * rate / slot_seconds / (spread * slot_seconds**2)
+    prior = (rate * SLOPE_SPREAD_PER_SECOND) ** 2
+    if slope * slope > NOISE_DEVIATIONS**2 * (prior + slope_variance):
+        return None  # no load rises like that for long: a step, not a slope
+    known = prior / (prior + slope_variance)
+    return ArrivalTrend(rate, centre, slope * known, variance, slope_variance * known, phi)
+
+
+def _explains(trend: ArrivalTrend, count: float, seconds: float, centre: float, phi: float) -> bool:
+    expected = max(0.0, trend.rate_per_second + trend.slope_per_second * (trend.centre_seconds - centre)) * seconds
+    return abs(2 * (sqrt(count / phi + _LEVELLED) - sqrt(expected / phi + _LEVELLED))) <= NOISE_DEVIATIONS

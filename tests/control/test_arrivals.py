@@ -1,0 +1,83 @@
+"""λ⁺: replicas are bought for what is expected, not for noise, and at once for what noise can't explain."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from scaler.control.model import Code
+from scaler.policy.model import Batch, Capacity, Policy, ReplicaRange
+from scaler.signals.model import ArrivalTrend
+from tests.control.timeline import Timeline
+
+POLICY = Policy(
+    capacity=Capacity(requests_per_second=1, sequences=10),
+    batch=Batch(max=32),
+    replicas=ReplicaRange(max=50, cold_start_seconds=120),
+)
+
+
+def trend(rate: float, *, slope: float = 0.0, dispersion: float = 1.0) -> ArrivalTrend:
+    """A trend that stands at ``rate`` now."""
+    return ArrivalTrend(rate, 0.0, slope, 0.01, 0.0, dispersion)
+
+
+def load(rate: float, recent: float | None = None, **more: Any) -> dict[str, Any]:
+    recent = rate if recent is None else recent
+    return dict(
+        arrivals=rate, recent=recent, last=recent, running=rate * 5, waiting=0, ready=5, kv=0.3,
+        arrivals_trend=trend(rate),
+    ) | more  # fmt: skip
+
+
+def test_noise_in_the_last_seconds_buys_nothing() -> None:
+    Timeline(POLICY).at("0s", **load(3.8, recent=5.2)).expect(need=4)  # 78 requests where 57 were expected: 2.6 sigma
+
+
+def test_what_noise_cannot_explain_is_answered_at_once_at_the_rate_that_is_certain() -> None:
+    # 105 where 57 were expected; of 7/s read over 15 s, 6.3/s are certain
+    Timeline(POLICY).at("0s", **load(3.8, recent=7)).expect(need=7).because(Code.ARRIVALS)
+
+
+def test_bursty_arrivals_need_more_news_to_be_news_and_more_replicas_on_an_even_day() -> None:
+    bursty = trend(3.8, dispersion=16)
+    Timeline(POLICY).at("0s", **load(3.8, recent=7, arrivals_trend=bursty)).expect(need=6)  # 3.8 + 1.28·3·√(3.8/15)
+
+
+def test_a_rise_is_bought_for_a_cold_start_ahead() -> None:
+    Timeline(POLICY).at("0s", **load(3.8, arrivals_trend=trend(3.8, slope=0.009))).expect(need=5)  # 3.8 + 1.08
+    Timeline(POLICY).at("0s", **load(3.8, arrivals_trend=trend(3.8, slope=0.001))).expect(need=4)
+
+
+def test_a_fall_is_not_foreseen() -> None:
+    Timeline(POLICY).at("0s", **load(3.8, arrivals_trend=trend(3.8, slope=-0.02))).expect(need=4)
+
+
+def test_at_most_twice_the_present_is_foreseen() -> None:
+    Timeline(POLICY).at("0s", **load(3.8, arrivals_trend=trend(3.8, slope=1.0))).expect(need=8)
+
+
+def test_without_a_trend_the_higher_of_window_and_last_seconds_counts() -> None:
+    Timeline(POLICY).at("0s", **load(3.8, recent=5.2, arrivals_trend=None)).expect(need=6)
+
+
+def test_chance_may_use_the_margin_and_the_mean_may_not() -> None:
+    """L* is 10, so the objective just holds at 13 and a third."""
+    even = load(3.0, running=24)
+    timeline = Timeline(POLICY).at("0s", **even).at("10m").expect(need=3)
+    timeline.at("10m5s", **(even | {"running": 39})).expect(need=3)  # a moment's 13 each
+    timeline.at("10m10s", **(even | {"running": 42})).expect(need=4).because(Code.RUNNING)  # not a moment's 14
+    timeline.at("10m15s", **(even | {"running": 36})).at("30m").expect(need=4).because(Code.RUNNING)  # nor 12 for long
+
+
+def test_a_jump_buys_with_it_what_drains_the_queue_that_must_grow_while_replicas_load() -> None:
+    policy = Policy(
+        capacity=Capacity(requests_per_second=20, sequences=100),
+        replicas=ReplicaRange(max=50, cold_start_seconds=60),
+    )
+    calm = load(0.0, running=0, ready=5, queueing_replicas=0)
+    risen = dict(arrivals=17, recent=67, last=200, running=500, waiting=40, ready=5, queueing_replicas=5, kv=0.3)
+    timeline = Timeline(policy).at("0s", **calm).at("5m")
+    # 194/s are certain: 9.7 replicas; and (194 - 5·20)·60 requests will wait, which take 4.7 replicas a minute
+    timeline.at("5m5s", **(risen | {"arrivals_trend": trend(0.0)})).expect(replicas=15).because(Code.JUMP)
+    grown = risen | {"arrivals": 150, "recent": 200, "waiting": 5500, "arrivals_trend": trend(200.0)}
+    timeline.at("6m5s", **grown).expect(replicas=15)  # when they are ready the queue is as long as foreseen: 10 + 4.6
