@@ -28,10 +28,11 @@ import grpc
 import structlog
 
 from benchmarks.wake import free_port
+from scaler.process.logs import configure_logs
+from scaler.process.options import Address
 from scaler.serve.externalscaler_pb2 import GetMetricsRequest, ScaledObjectRef
 from scaler.serve.externalscaler_pb2_grpc import ExternalScalerStub
-from scaler.serve.logs import configure_logs
-from scaler.serve.server import Address, Listening, Tokens, run_scaler
+from scaler.serve.server import Listening, Tokens, run_scaler
 from scaler.serve.store import SqliteStore
 
 DECLARED, CALLED, CHURNED = 20, 30, 10

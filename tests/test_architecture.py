@@ -32,12 +32,14 @@ CONTROL_MAY_USE = ("scaler.control", "scaler.policy.model", "scaler.policy.error
 
 #: The room may import nothing from these rooms. `cli → serve, lab → control → policy, signals.model`.
 FORBIDDEN = {
-    "policy": ("scaler.signals", "scaler.control", "scaler.serve", "scaler.lab", "scaler.cli"),
-    "signals": ("scaler.control", "scaler.serve", "scaler.lab", "scaler.cli"),
-    "serve": ("scaler.lab", "scaler.cli"),
-    "consume": ("scaler.policy", "scaler.signals", "scaler.control", "scaler.serve", "scaler.lab", "scaler.cli"),
-    "lab": ("scaler.serve", "scaler.cli"),
+    "policy": ("scaler.signals", "scaler.control", "scaler.serve", "scaler.lab", "scaler.agent", "scaler.cli"),
+    "signals": ("scaler.control", "scaler.serve", "scaler.lab", "scaler.agent", "scaler.cli"),
+    "serve": ("scaler.lab", "scaler.agent", "scaler.cli"),
+    "lab": ("scaler.serve", "scaler.agent", "scaler.cli"),
 }
+
+#: These rooms import nothing of ours but themselves: what an engine's side needs, and what every process needs.
+ALONE = ("consume", "process")
 
 
 @cache
@@ -117,6 +119,17 @@ def test_imports_point_one_way(room: str) -> None:
         if lies_in(module, *FORBIDDEN[room])
     ]
     assert not bad, "\n".join([f"{room} must not import {', '.join(FORBIDDEN[room])}:", *bad])
+
+
+@pytest.mark.parametrize("room", ALONE)
+def test_some_rooms_stand_alone(room: str) -> None:
+    bad = [
+        f"{path.relative_to(ROOT)}:{line} imports {module}"
+        for path in files_of(room)
+        for line, module in imported(path)
+        if lies_in(module, "scaler") and module != "scaler" and not lies_in(module, f"scaler.{room}")
+    ]
+    assert not bad, "\n".join([f"{room} must import nothing of ours but itself:", *bad])
 
 
 def test_the_product_does_not_import_its_tests() -> None:

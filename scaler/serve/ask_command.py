@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from scaler.process.options import failed, token_from
 from scaler.serve.ask import ScalerUnreachable, fetch_workload
-from scaler.serve.command import failed, token_from
 from scaler.serve.explain import explain as explain_document
 
 

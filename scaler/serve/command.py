@@ -3,40 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import os
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from scaler.policy.errors import PolicyError
-from scaler.serve.ending import GRACE_SECONDS
-from scaler.serve.logs import configure_logs
+from scaler.process.ending import GRACE_SECONDS
+from scaler.process.logs import configure_logs
+from scaler.process.options import LogLevel, address, failed, token_from
 from scaler.serve.loop import FORGET_AFTER_SECONDS
-from scaler.serve.server import Address, Listening, Tokens, run_scaler
+from scaler.serve.server import Listening, Tokens, run_scaler
 from scaler.serve.store import MemoryStore, SqliteStore
 from scaler.serve.tls import TlsFiles
 from scaler.signals.preset import PresetError, register_presets
 
 if TYPE_CHECKING:
     from scaler.serve.redis_link import RedisLink
-
-
-class LogLevel(StrEnum):
-    """How much is logged."""
-
-    DEBUG = "debug"
-    INFO = "info"
-    WARNING = "warning"
-    ERROR = "error"
-
-
-def _address(text: str) -> Address:
-    host, colon, port = text.rpartition(":")
-    if not colon or not port.isdecimal() or int(port) > 65535:
-        raise typer.BadParameter(f"{text!r} is not HOST:PORT; write for example 0.0.0.0:6000")
-    return Address(host.removeprefix("[").removesuffix("]") or "0.0.0.0", int(port))
 
 
 def serve(
@@ -164,9 +147,9 @@ def serve(
                 MemoryStore() if store == "memory" or shared else SqliteStore(Path(store)),
                 shared=shared,
                 listening=Listening(
-                    _address(grpc),
-                    _address(http),
-                    None if health is None else _address(health),
+                    address(grpc),
+                    address(http),
+                    None if health is None else address(health),
                     _tls("grpc", grpc_cert, grpc_key, grpc_client_ca),
                     _tls("http", http_cert, http_key),
                 ),
@@ -182,12 +165,6 @@ def serve(
         raise failed("the policy cannot be meant:", *error.problems) from error
     except (OSError, RuntimeError, PresetError) as error:
         raise failed(f"cannot serve: {error}") from error
-
-
-def token_from(path: Path | None, variable: str) -> str | None:
-    """The token from its file, else from the environment; an empty one is none. Raises OSError, ``UnicodeError``."""
-    text = path.read_text(encoding="utf-8") if path else os.environ.get(variable, "")
-    return text.strip() or None
 
 
 def _shared(store: str) -> RedisLink | None:
@@ -212,10 +189,3 @@ def _tls(
     if certificate is None or key is None:
         raise typer.BadParameter(f"TLS needs both files; give --{what}-cert and --{what}-key")
     return TlsFiles(certificate, key, client_authorities)
-
-
-def failed(*lines: str) -> typer.Exit:
-    """Say the lines on standard error; the exit to raise (status 2)."""
-    for line in lines:
-        typer.secho(line, err=True)
-    return typer.Exit(2)

@@ -11,8 +11,9 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from scaler.policy.layers import PolicyFile
+from scaler.process.ending import GRACE_SECONDS, Ending
+from scaler.process.options import Address
 from scaler.serve.collector import shorten_pauses
-from scaler.serve.ending import GRACE_SECONDS, Ending
 from scaler.serve.exporter import WorkloadCollector
 from scaler.serve.grpc_server import start_grpc
 from scaler.serve.http import make_app, start_http
@@ -29,17 +30,6 @@ if TYPE_CHECKING:
     from scaler.serve.redis_link import RedisLink
 
 log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """Where to listen: a host (name or IP address) and a port, 0 for any free one."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True)

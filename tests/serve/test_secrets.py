@@ -22,9 +22,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from scaler.policy.metadata import is_whole, storable
+from scaler.process.logs import LIBRARY_LINES, LIBRARY_SECONDS, LibraryLogs
 from scaler.serve.externalscaler_pb2 import ScaledObjectRef
 from scaler.serve.externalscaler_pb2_grpc import ExternalScalerStub
-from scaler.serve.logs import LIBRARY_LINES, LIBRARY_SECONDS, LibraryLogs
 from tests.running_scaler import KedaPoll, RunningScaler, running_scaler
 
 #: No two alike, and none a part of anything else.
