@@ -14,7 +14,7 @@ help:
 	@echo '                           With Python 3.11 it also tests a real vLLM on the CPU; the first time that'
 	@echo '                           installs one into .cache (2.5 GB). Without it: ARGS="-m \"not real\""'
 	@echo 'make lint                  ruff and mypy only'
-	@echo 'make stubs                 Python code from proto/externalscaler.proto, after changing it'
+	@echo 'make stubs                 Python code from the files in proto, after changing one'
 	@echo 'make bench NAME=...        one benchmark of benchmarks/'
 	@echo 'make soak MINUTES=15       20 times the normal calls for so long: nothing may grow'
 	@echo 'make venv                  only the environment, .venv'

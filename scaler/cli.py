@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from scaler import __version__
+from scaler.agent.command import agent
 from scaler.check.command import check
 from scaler.lab.backtest.command import backtest
 from scaler.lab.commands import lab
@@ -29,7 +30,7 @@ app = typer.Typer(
     ask [bold]loadtide explain NAMESPACE/NAME[/bold] why it decided what it did. [bold]loadtide check FILE...[/bold]
     finds mistakes in ScaledObjects and policies before they cost anything.""",
 )
-for command in (serve, explain, override, check, probe, backtest, rules, dashboards):
+for command in (serve, agent, explain, override, check, probe, backtest, rules, dashboards):
     app.command()(command)
 app.add_typer(lab)
 

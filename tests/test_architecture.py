@@ -36,6 +36,7 @@ FORBIDDEN = {
     "signals": ("scaler.control", "scaler.serve", "scaler.lab", "scaler.agent", "scaler.cli"),
     "serve": ("scaler.lab", "scaler.agent", "scaler.cli"),
     "lab": ("scaler.serve", "scaler.agent", "scaler.cli"),
+    "agent": ("scaler.serve", "scaler.lab", "scaler.cli"),
 }
 
 #: These rooms import nothing of ours but themselves: what an engine's side needs, and what every process needs.

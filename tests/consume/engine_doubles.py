@@ -48,6 +48,8 @@ class SGLangDouble:
     admin_key: str | None = None
     caps: list[int] = field(default_factory=list)
     asked: list[object] = field(default_factory=list)
+    running: int = 4
+    kv_use: float = 0.3
 
     def __post_init__(self) -> None:
         self.restart()
@@ -62,7 +64,19 @@ class SGLangDouble:
 
     def routes(self) -> list[web.RouteDef]:
         info = "/get_server_info" if self.old else "/server_info"
-        return [web.get(info, self.info), web.post("/set_internal_state", self.set)]
+        return [
+            web.get(info, self.info),
+            web.post("/set_internal_state", self.set),
+            web.get("/metrics", self.metrics),
+        ]
+
+    async def metrics(self, _request: web.Request) -> web.Response:
+        labels = '{model_name="m",tp_rank="0"}'
+        lines = {"num_running_reqs": self.running, "num_queue_reqs": 0, "token_usage": self.kv_use}
+        counted = {"num_requests_total": 100, "prompt_tokens_total": 900, "generation_tokens_total": 900}
+        return web.Response(
+            text="".join(f"sglang:{name}{labels} {value}\n" for name, value in (lines | counted).items())
+        )
 
     async def info(self, request: web.Request) -> web.Response:
         if self.api_key and request.headers.get("Authorization") != f"Bearer {self.api_key}":

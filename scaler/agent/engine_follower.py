@@ -1,0 +1,127 @@
+"""Brings what rules to the engine, and the engine's answer to the scaler: one engine, whose adapter we drive.
+
+In a loop of its own, so that neither a slow engine nor a slow scaler holds back the guard.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import structlog
+
+from scaler.agent.ruling import Ruling
+from scaler.consume.contract import REPORT_EVERY_SECONDS, AppliedReport
+from scaler.consume.link import EngineLink, Followed
+
+log = structlog.get_logger(__name__)
+
+#: How often it looks whether something is to be done, beside being told so.
+EVERY_SECONDS: Final = 1.0
+
+
+class EngineFollower:
+    """Drives ``link``. ``ruling`` gives what rules now, ``report`` takes what was applied to the scaler (None: nobody
+    is told), ``running`` gives the sequences in the engine where the adapter does not tell.
+    """
+
+    def __init__(
+        self,
+        link: EngineLink,
+        replica: str,
+        ruling: Callable[[], Ruling],
+        *,
+        mono: Callable[[], float],
+        report: Callable[[AppliedReport], Awaitable[bool]] | None = None,
+        running: Callable[[], int | None] = lambda: None,
+    ) -> None:
+        self._link = link
+        self._replica = replica
+        self._ruling = ruling
+        self._report = report
+        self._running = running
+        self._mono = mono
+        self._wake = asyncio.Event()
+        self._told: AppliedReport | None = None
+        self._told_at = float("-inf")
+        self.changes = 0
+        """How often the engine was set to something else."""
+
+    @property
+    def followed(self) -> Followed:
+        """How the engine stands to what was wanted of it last."""
+        return self._link.last
+
+    def changed(self) -> None:
+        """Look at once: something else may rule."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Follow until cancelled."""
+        while True:
+            self._wake.clear()
+            await self.step()
+            try:
+                async with asyncio.timeout(EVERY_SECONDS):
+                    await self._wake.wait()
+            except TimeoutError:
+                continue
+
+    async def step(self) -> None:
+        """Bring the engine to what rules now, and tell the scaler if that is new or due."""
+        ruling, before = self._ruling(), self._link.last
+        followed = await self._link.follow(ruling.batch_size, may_reload=ruling.may_reload)
+        self._log(before, followed, ruling)
+        self.changes += followed.changed
+        await self._tell(followed, ruling)
+
+    async def release(self, seconds: float) -> None:
+        """At the end: back to the engine's own setting."""
+        released = await self._link.release(seconds)
+        log.info("the engine is left alone", at_its_own_setting=released, batch_size=self._link.last.size)
+
+    async def _tell(self, followed: Followed, ruling: Ruling) -> None:
+        """What cannot be read is not reported: a report that is not renewed is forgotten, which is the truth."""
+        if self._report is None or followed.batch is None or followed.size is None:
+            return
+        running = self._running() if followed.batch.running is None else followed.batch.running
+        follows = ruling.ruler != "own" and not followed.trouble and not followed.held_seconds
+        report = AppliedReport(
+            replica=self._replica,
+            batch_size=followed.size,
+            running=running,
+            generation=ruling.generation if follows else None,
+        )
+        same = self._told is not None and (report.batch_size, report.generation) == (
+            self._told.batch_size,
+            self._told.generation,
+        )
+        now = self._mono()
+        if same and now - self._told_at < REPORT_EVERY_SECONDS:
+            return
+        self._told, self._told_at = report, now
+        await self._report(report)
+
+    def _log(self, before: Followed, followed: Followed, ruling: Ruling) -> None:
+        if followed.changed:
+            log.info(
+                "batch applied",
+                batch_size=followed.size,
+                before=before.size,
+                wanted=followed.wanted,
+                ruler=ruling.ruler,
+                generation=ruling.generation,
+            )
+        if followed.trouble and followed.trouble != before.trouble:
+            log.warning("batch not applied", wanted=followed.wanted, batch_size=followed.size, reason=followed.trouble)
+        elif before.trouble and not followed.trouble:
+            log.info("the engine follows again", batch_size=followed.size)
+        if followed.held_seconds and not before.held_seconds:
+            log.info(
+                "reload held back",
+                wanted=followed.wanted,
+                batch_size=followed.size,
+                seconds=round(followed.held_seconds),
+                memory_is_short=not ruling.may_reload,
+            )
