@@ -15,7 +15,7 @@ import structlog
 from scaler.agent.agent_metrics import AgentState
 from scaler.agent.engine_follower import EngineFollower
 from scaler.agent.engine_watch import EngineWatch
-from scaler.agent.engines import EngineOptions, adapter_for
+from scaler.agent.engines import EngineName, EngineOptions, adapter_for
 from scaler.agent.gpu_watch import GpuWatch
 from scaler.agent.guard_loop import GuardLoop
 from scaler.agent.holders import PodResources
@@ -24,6 +24,7 @@ from scaler.agent.relay import Relay, ScalerAddress
 from scaler.agent.ruling import Ruling, rule
 from scaler.agent.served_target import ServedTargets
 from scaler.consume.contract import AppliedReport, ServedTarget
+from scaler.consume.link import LOOK_SECONDS as LINK_LOOK_SECONDS
 from scaler.consume.link import EngineLink
 from scaler.policy.model import Policy
 from scaler.process.options import Address
@@ -34,6 +35,8 @@ log = structlog.get_logger(__name__)
 
 #: Where an engine that asks for its target itself finds it. On loopback: who reaches it speaks to the scaler as we do.
 TARGET_HTTP = Address("127.0.0.1", 9411)
+#: How often an engine is asked what it runs with, where its answer also tells of a queue that nobody else sees.
+LOOK_SECONDS = {EngineName.ENVOY: 2.0}
 #: How often it is looked whether something else rules: a target expires without anybody saying so.
 RULING_SECONDS = 1.0
 
@@ -137,11 +140,17 @@ class Agent:
             self.served = ServedTargets(self._options.workload, self.ruling, self._forward)
             return
         self.follower = EngineFollower(
-            EngineLink(adapter, mono=self._mono, reload_seconds=engine.reload_seconds),
+            EngineLink(
+                adapter,
+                mono=self._mono,
+                look_seconds=LOOK_SECONDS.get(engine.engine, LINK_LOOK_SECONDS),
+                reload_seconds=engine.reload_seconds,
+            ),
             self._options.replica,
             self.ruling,
             mono=self._mono,
             report=self.relay.report if self.relay else None,
+            demand=self.relay.demand if self.relay else None,
             running=(lambda: self.guard.engine.running if self.guard else None),
         )
 

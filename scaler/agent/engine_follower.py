@@ -19,11 +19,14 @@ log = structlog.get_logger(__name__)
 
 #: How often it looks whether something is to be done, beside being told so.
 EVERY_SECONDS: Final = 1.0
+#: How often waiting requests are told while there are any. A report of them counts for 60 s (``demand_ttl_seconds``).
+DEMAND_EVERY_SECONDS: Final = 5.0
 
 
 class EngineFollower:
-    """Drives ``link``. ``ruling`` gives what rules now, ``report`` takes what was applied to the scaler (None: nobody
-    is told), ``running`` gives the sequences in the engine where the adapter does not tell.
+    """Drives ``link``. ``ruling`` gives what rules now, ``report`` takes what was applied to the scaler, and ``demand``
+    how many requests wait outside the engine (None: nobody is told); ``running`` gives the sequences in the engine
+    where the adapter does not tell.
     """
 
     def __init__(
@@ -34,17 +37,20 @@ class EngineFollower:
         *,
         mono: Callable[[], float],
         report: Callable[[AppliedReport], Awaitable[bool]] | None = None,
+        demand: Callable[[int, str], Awaitable[bool]] | None = None,
         running: Callable[[], int | None] = lambda: None,
     ) -> None:
         self._link = link
         self._replica = replica
         self._ruling = ruling
         self._report = report
+        self._demand = demand
         self._running = running
         self._mono = mono
         self._wake = asyncio.Event()
         self._told: AppliedReport | None = None
-        self._told_at = float("-inf")
+        self._told_at = self._waiting_at = float("-inf")
+        self._waiting_told: int | None = None
         self.changes = 0
         """How often the engine was set to something else."""
 
@@ -75,6 +81,7 @@ class EngineFollower:
         self._log(before, followed, ruling)
         self.changes += followed.changed
         await self._tell(followed, ruling)
+        await self._tell_waiting(followed)
 
     async def release(self, seconds: float) -> None:
         """At the end: back to the engine's own setting."""
@@ -102,6 +109,18 @@ class EngineFollower:
             return
         self._told, self._told_at = report, now
         await self._report(report)
+
+    async def _tell_waiting(self, followed: Followed) -> None:
+        """Requests that the adapter keeps waiting: no metric of the engine's shows them, and replicas are their cure.
+        Told while there are any, and once when there are none any longer.
+        """
+        waiting = followed.batch.waiting if followed.batch else None
+        now = self._mono()
+        due = self._waiting_told is None or now - self._waiting_at >= DEMAND_EVERY_SECONDS
+        if self._demand is None or waiting is None or not due or (waiting == 0 and not self._waiting_told):
+            return
+        self._waiting_told, self._waiting_at = waiting, now
+        await self._demand(waiting, self._replica)
 
     def _log(self, before: Followed, followed: Followed, ruling: Ruling) -> None:
         if followed.changed:

@@ -7,6 +7,7 @@ token that is wrong. Nothing here raises; each trouble is told once when it begi
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -52,7 +53,7 @@ class ScalerAddress:
     push_token: str | None = None
 
     def path(self, what: str) -> str:
-        """The URL of ``target`` or ``applied``."""
+        """The URL of ``target``, ``applied`` or ``demand``."""
         namespace, _, name = self.workload.partition("/")
         return f"{self.url.rstrip('/')}/v1/workloads/{quote(namespace)}/{quote(name)}/{what}"
 
@@ -78,8 +79,8 @@ class Relay:
         self._held: HeldTarget | None = None
         self.trouble = "not asked yet"
         """Why the last request for a target failed; "" where it did not."""
-        self.report_trouble = ""
-        """Why the last report was not taken; "" where it was."""
+        self.push_troubles: dict[str, str] = {}
+        """Why the last ``applied`` or ``demand`` was not taken; "" where it was."""
 
     def target(self) -> ServedTarget | None:
         """The target to follow now; None: none was ever had, or it has expired."""
@@ -104,24 +105,32 @@ class Relay:
 
     async def report(self, report: AppliedReport) -> bool:
         """Tell the scaler what this replica runs with; whether it was taken."""
-        token = self._address.push_token
-        headers = {"Content-Type": "application/json", **_headers(token)}
+        return await self._push("applied", report.body())
+
+    async def demand(self, pending: int, source: str) -> bool:
+        """Tell it of requests that wait outside the engine, where the engine's own metrics don't show them."""
+        return await self._push("demand", json.dumps({"pending": pending, "source": source}).encode())
+
+    async def _push(self, what: str, body: bytes) -> bool:
+        headers = {"Content-Type": "application/json", **_headers(self._address.push_token)}
         trouble = ""
         try:
             async with (
                 asyncio.timeout(ANSWER_SECONDS),
-                self._session.post(self._address.path("applied"), data=report.body(), headers=headers) as answer,
+                self._session.post(
+                    self._address.path(what), data=body, headers=headers, allow_redirects=False
+                ) as answer,
             ):
                 if answer.status != 202:
                     trouble = await _refusal(answer)
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             trouble = _words(error)
-        if trouble != self.report_trouble:
+        if trouble != self.push_troubles.get(what, ""):
             if trouble:
-                log.warning("what is applied cannot be reported", reason=trouble)
+                log.warning("the scaler does not take what it is told", what=what, reason=trouble)
             else:
-                log.info("what is applied is reported again")
-            self.report_trouble = trouble
+                log.info("the scaler takes what it is told again", what=what)
+            self.push_troubles[what] = trouble
         return not trouble
 
     async def _ask(self) -> str:
@@ -138,6 +147,7 @@ class Relay:
                     self._address.path("target"),
                     params={"wait": f"{wait:.1f}"},
                     headers=headers,
+                    allow_redirects=False,  # it would carry the token away
                     timeout=aiohttp.ClientTimeout(total=None),
                 ) as answer,
             ):

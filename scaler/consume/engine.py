@@ -21,7 +21,8 @@ class EngineBatch:
     ``size``: what it runs with; None while it does not tell (a change is under way). ``own``: its own setting, to which
     it goes back; None where only the operator knows. ``most``: the most it can be set to. ``step``: it can be set to
     multiples of this only (several schedulers share the batch). ``follows_own``: nobody has set it to anything else.
-    ``running``: sequences in it now, where the same answer tells.
+    ``running``: sequences in it now, and ``waiting``: those that wait outside of it for a place, where the same answer
+    tells.
     """
 
     size: int | None
@@ -30,6 +31,7 @@ class EngineBatch:
     step: int = 1
     follows_own: bool = True
     running: int | None = None
+    waiting: int | None = None
 
 
 class Adapter(Protocol):

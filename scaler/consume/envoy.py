@@ -43,7 +43,7 @@ class Envoy:
         self._key = f"circuit_breakers.{cluster}.default.max_connections"
 
     async def read(self) -> EngineBatch:
-        """The limit in force, and how many requests are with the engine."""
+        """The limit in force, how many requests are with the engine, and how many wait for it here."""
         statuses = await self._http.json("GET", "/clusters?format=json")
         runtime = await self._http.json("GET", "/runtime?format=json")
         status = self._found(statuses)
@@ -51,7 +51,8 @@ class Envoy:
             size=_limit(status),
             most=self._own_batch,
             follows_own=not _layers_say(runtime, self._key),
-            running=_active(status),
+            running=_gauge(status, "rq_active"),
+            waiting=_gauge(status, "rq_pending_active"),
         )
 
     async def write(self, size: int) -> None:
@@ -86,10 +87,10 @@ def _limit(status: Mapping[str, Any]) -> int | None:
     return None
 
 
-def _active(status: Mapping[str, Any]) -> int | None:
-    """Requests with the hosts of the cluster; an absent value is a 0 that JSON leaves out."""
+def _gauge(status: Mapping[str, Any], name: str) -> int | None:
+    """A gauge of the cluster's hosts, added up; an absent value is a 0 that JSON leaves out."""
     hosts = status.get("host_statuses", [])
-    gauges = [stat for host in hosts for stat in host.get("stats", []) if stat.get("name") == "rq_active"]
+    gauges = [stat for host in hosts for stat in host.get("stats", []) if stat.get("name") == name]
     try:
         return sum(int(stat.get("value", 0)) for stat in gauges) if gauges else None
     except (TypeError, ValueError):

@@ -16,7 +16,7 @@ from typing import Final
 
 from scaler.consume.engine import Adapter, EngineBatch, EngineError
 
-#: How often the engine is asked what it runs with, changed or not.
+#: How often the engine is asked what it runs with, changed or not, unless told otherwise.
 LOOK_SECONDS: Final = 10.0
 #: How long a change may take to show, and how often it is looked for meanwhile.
 SHOW_SECONDS, SHOW_STEP_SECONDS = 10.0, 0.25
@@ -48,8 +48,8 @@ class Followed:
 class EngineLink:
     """One engine, from one event loop.
 
-    ``reload_seconds``: the least time between two reloads, for an adapter that reloads. ``show_seconds``: how long a
-    change may take to show. ``mono`` is the monotonic time.
+    ``look_seconds``: how often it is asked at least. ``reload_seconds``: the least time between two reloads, for an
+    adapter that reloads. ``show_seconds``: how long a change may take to show. ``mono`` is the monotonic time.
     """
 
     def __init__(
@@ -57,11 +57,13 @@ class EngineLink:
         adapter: Adapter,
         *,
         mono: Callable[[], float],
+        look_seconds: float = LOOK_SECONDS,
         reload_seconds: float = 600.0,
         show_seconds: float = SHOW_SECONDS,
     ) -> None:
         self._adapter = adapter
         self._mono = mono
+        self._look_seconds = look_seconds
         self._reload_seconds = reload_seconds
         self._show_seconds = show_seconds
         self._last = Followed(None)
@@ -81,7 +83,7 @@ class EngineLink:
         """
         now = self._mono()
         same = wanted == self._last.wanted
-        looked = now - self._looked_at < LOOK_SECONDS
+        looked = now - self._looked_at < self._look_seconds
         if same and (now < self._retry_at or (looked and not self._last.trouble and not self._last.held_seconds)):
             self._last = Followed(wanted, self._last.batch, self._last.trouble, False, self._last.held_seconds)
             return self._last

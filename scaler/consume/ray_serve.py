@@ -71,7 +71,7 @@ class RayServe:
             size=size if settled else None,
             own=self._own_batch,
             most=self._own_batch,
-            follows_own=size == self._own_batch,
+            follows_own=settled and size == self._own_batch,
         )
 
     async def write(self, size: int) -> None:

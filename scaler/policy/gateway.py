@@ -17,8 +17,8 @@ class Gateway(Group):
     """Demand read from a gateway's own metrics: requests that wait there, or were refused, for want of a replica."""
 
     preset: GatewayName | None = None
-    """Which gateway it is (``scaler/signals/gateways``): envoy, istio, ingress-nginx, keda-http, vllm-router, llm-d,
-    litellm."""
+    """Which gateway it is (``scaler/signals/gateways``): envoy, envoy-door, istio, ingress-nginx, keda-http,
+    vllm-router, llm-d, litellm."""
     urls: tuple[str, ...] = ()
     """The ``/metrics`` URL of every instance of the gateway; their numbers add up."""
     match: Texts = Texts()

@@ -5,30 +5,38 @@ from __future__ import annotations
 from scaler.agent.engine_follower import EngineFollower
 from scaler.agent.ruling import Ruling
 from scaler.consume.contract import REPORT_EVERY_SECONDS, AppliedReport
-from scaler.consume.engine import EngineError
+from scaler.consume.engine import Adapter, EngineError
+from scaler.consume.envoy import Envoy
 from scaler.consume.link import EngineLink
+from tests.consume.engine_doubles import EnvoyDouble, serving
 from tests.consume.test_link import Clock, Engine
 
 
 class Follows:
     """A follower of ``engine`` whose ruling a test sets."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Adapter) -> None:
         self.ruling = Ruling()
         self.reports: list[AppliedReport] = []
         self.clock = Clock()
         self.running: int | None = 5
+        self.waiting: list[tuple[int, str]] = []
         self.follower = EngineFollower(
-            EngineLink(engine, mono=self.clock, show_seconds=0.0),
+            EngineLink(engine, mono=self.clock, look_seconds=1.0, show_seconds=0.0),
             "llama-0",
             lambda: self.ruling,
             mono=self.clock,
             report=self._taken,
+            demand=self._waits,
             running=lambda: self.running,
         )
 
     async def _taken(self, report: AppliedReport) -> bool:
         self.reports.append(report)
+        return True
+
+    async def _waits(self, pending: int, source: str) -> bool:
+        self.waiting.append((pending, source))
         return True
 
     async def step(self, seconds: float = 0.0) -> None:
@@ -76,3 +84,27 @@ async def test_a_batch_held_lower_by_the_guard_still_follows_the_target() -> Non
     follows.ruling = Ruling(4, None, "hold", 7, "guard", may_reload=False)
     await follows.step()
     assert follows.reports == [AppliedReport("llama-0", 4, running=5, generation=7)]
+
+
+async def test_a_queue_outside_the_engine_is_told_while_there_is_one_and_once_when_not() -> None:
+    """Requests that an Envoy keeps waiting: replicas are their cure, and no metric of the engine's shows them."""
+    double = EnvoyDouble()
+    async with serving(*double.routes()) as http:
+        follows = Follows(Envoy(http, "engine", own_batch=64))
+        await follows.step(10)
+        assert follows.waiting == []
+        double.pending = 7
+        for _ in range(12):
+            await follows.step(1)
+        assert follows.waiting == [(7, "llama-0")] * 3
+        double.pending = 0
+        for _ in range(30):
+            await follows.step(1)
+        assert follows.waiting == [(7, "llama-0")] * 3 + [(0, "llama-0")]
+
+
+async def test_an_engine_that_keeps_its_queue_itself_tells_nothing() -> None:
+    follows = Follows(Engine())
+    for _ in range(30):
+        await follows.step(1)
+    assert follows.waiting == []

@@ -190,12 +190,12 @@ async def test_what_is_applied_is_reported() -> None:
         assert scaler.reports == [report]
         scaler.report_status = 503
         assert not await relay.report(report)
-        assert "HTTP 503" in relay.report_trouble
+        assert "HTTP 503" in relay.push_troubles["applied"]
 
 
 async def test_a_wrong_token_is_told_and_harms_nothing() -> None:
     scaler, clock = Scaler(), Clock()
     async with relaying(scaler, clock, token="old") as relay:
         assert not await relay.report(AppliedReport("llama-0", 8))
-        assert "HTTP 401" in relay.report_trouble
-        assert "a wrong token" in relay.report_trouble
+        assert "HTTP 401" in relay.push_troubles["applied"]
+        assert "a wrong token" in relay.push_troubles["applied"]

@@ -233,6 +233,7 @@ class EnvoyDouble:
     configured: int = 1024
     override: str = ""
     active: int = 3
+    pending: int = 0
 
     def routes(self) -> list[web.RouteDef]:
         return [
@@ -245,7 +246,9 @@ class EnvoyDouble:
         limit = int(self.override) if self.override.isdecimal() else self.configured
         default = {"max_connections": limit, "max_pending_requests": 1024}
         high = {"priority": "HIGH", "max_connections": 1024}
-        hosts = [{"stats": [{"name": "rq_total", "value": "9"}, {"name": "rq_active", "value": str(self.active)}]}]
+        pending = {"value": str(self.pending)} if self.pending else {}
+        gauges = [{"name": "rq_active", "value": str(self.active)}, {"name": "rq_pending_active", **pending}]
+        hosts = [{"stats": [{"name": "rq_total", "value": "9"}, *gauges]}]
         status = {"name": "engine", "circuit_breakers": {"thresholds": [default, high]}, "host_statuses": hosts}
         return web.json_response({"cluster_statuses": [status]})
 

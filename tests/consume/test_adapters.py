@@ -183,6 +183,9 @@ class TestRayServe:
             await engine.write(8)
             assert (await engine.read()).size is None
             assert (await engine.read()).size == 8
+            await engine.restore()
+            assert not (await engine.read()).follows_own
+            assert (await engine.read()).follows_own
 
     async def test_nothing_is_written_into_somebodys_deployment(self) -> None:
         double = RayServeDouble(stuck="DEPLOYING")
@@ -231,11 +234,11 @@ class TestEnvoy:
         double = EnvoyDouble()
         async with serving(*double.routes()) as http:
             engine = Envoy(http, "engine", own_batch=64)
-            assert await engine.read() == EngineBatch(1024, most=64, running=3)
+            assert await engine.read() == EngineBatch(1024, most=64, running=3, waiting=0)
             await engine.write(8)
-            assert await engine.read() == EngineBatch(8, most=64, follows_own=False, running=3)
+            assert await engine.read() == EngineBatch(8, most=64, follows_own=False, running=3, waiting=0)
             await engine.restore()
-            assert await engine.read() == EngineBatch(1024, most=64, running=3)
+            assert await engine.read() == EngineBatch(1024, most=64, running=3, waiting=0)
 
     async def test_another_cluster(self) -> None:
         async with serving(*EnvoyDouble().routes()) as http:

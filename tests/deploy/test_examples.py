@@ -15,6 +15,8 @@ from scaler.serve.grpc_server import HEALTH_SERVICES
 
 EXAMPLES = Path(__file__).parents[2] / "deploy" / "examples"
 ENGINES = ("vllm-external.yaml", "vllm-external-push.yaml")
+#: Looked at in test_agent_examples.py and test_door_examples.py.
+ELSEWHERE = {"agent-daemonset.yaml", "envoy-door.yaml", "keda-http.yaml", "sglang-agent.yaml", "tgi-envoy.yaml"}
 #: What KEDA reads for itself and hands on to us as well.
 KEDA_KEYS = {"scalerAddress"}
 
@@ -59,7 +61,7 @@ def flag(name: str, flag_name: str) -> int:
 
 
 def test_every_example_is_looked_at_here() -> None:
-    assert {path.name for path in EXAMPLES.iterdir()} == {*ENGINES, "loadtide.yaml", "policy.yaml"}
+    assert {path.name for path in EXAMPLES.iterdir()} == {*ENGINES, *ELSEWHERE, "loadtide.yaml", "policy.yaml"}
 
 
 @pytest.mark.parametrize("name", [*ENGINES, "loadtide.yaml"])

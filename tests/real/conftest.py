@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.real import chromium, prometheus_server, redis_server, vllm_cpu
+from tests.real import chromium, envoy_server, prometheus_server, redis_server, vllm_cpu
 
 #: Small enough that a handful of streams fills the batch and a queue forms.
 MAX_NUM_SEQS = 8
@@ -23,6 +23,17 @@ def prometheus() -> str:
     try:
         return prometheus_server.binary()
     except prometheus_server.Unavailable as reason:
+        if os.environ.get("LOADTIDE_REQUIRE_REAL") == "1":
+            pytest.fail(f"LOADTIDE_REQUIRE_REAL=1, but: {reason}", pytrace=False)
+        pytest.skip(str(reason))
+
+
+@pytest.fixture(scope="session")
+def envoy() -> str:
+    """The Envoy program; start servers of your own with ``envoy_server.serve``."""
+    try:
+        return envoy_server.binary()
+    except envoy_server.Unavailable as reason:
         if os.environ.get("LOADTIDE_REQUIRE_REAL") == "1":
             pytest.fail(f"LOADTIDE_REQUIRE_REAL=1, but: {reason}", pytrace=False)
         pytest.skip(str(reason))

@@ -48,6 +48,14 @@ envoy_cluster_upstream_rq_pending_overflow{envoy_cluster_name="chat"} 3
 envoy_cluster_upstream_rq_pending_failure_eject{envoy_cluster_name="chat"} 1
 envoy_cluster_upstream_rq_total{envoy_cluster_name="chat"} 1000
 """,
+    "envoy-door": """\
+envoy_http_downstream_rq_active{envoy_http_conn_manager_prefix="admin"} 1
+envoy_http_downstream_rq_active{envoy_http_conn_manager_prefix="chat"} 20
+envoy_http_downstream_rq_active{envoy_http_conn_manager_prefix="other"} 90
+envoy_http_downstream_rq_total{envoy_http_conn_manager_prefix="admin"} 700
+envoy_http_downstream_rq_total{envoy_http_conn_manager_prefix="chat"} 24
+envoy_cluster_upstream_rq_pending_failure_eject{envoy_cluster_name="chat"} 160
+""",
     "istio": """\
 istio_requests_total{reporter="source",destination_service_name="chat",response_code="503",response_flags="UH"} 5
 istio_requests_total{reporter="source",destination_service_name="chat",response_code="503",response_flags="UF,URX"} 4
@@ -89,6 +97,7 @@ litellm_in_flight_requests 12
 }
 MATCH = {
     "envoy": {"envoy_cluster_name": "chat"},
+    "envoy-door": {"envoy_http_conn_manager_prefix": "chat"},
     "istio": {"destination_service_name": "chat"},
     "ingress-nginx": {"namespace": "ai", "ingress": "chat"},
     "keda-http": {"route_name": "chat", "route_namespace": "ai"},
@@ -99,6 +108,7 @@ MATCH = {
 #: What each page says of the workload: (pending, refused in all, arrivals in all).
 SAID = {
     "envoy": (2.0, 9.0, None),
+    "envoy-door": (20.0, 0.0, 24.0),
     "istio": (0.0, 9.0, None),
     "ingress-nginx": (0.0, 8.0, None),
     "keda-http": (3.0, 6.0, None),
@@ -120,7 +130,7 @@ def test_a_gateways_page_says_what_waits_and_what_was_refused(preset: str) -> No
     sample = read(preset, PAGES[preset], MATCH[preset], api_key_alias="health|probe")
     arrivals = None if sample.arrivals is None else sum(sample.arrivals.values())
     assert (sample.pending, sum(sample.refused.values()), arrivals) == SAID[preset]
-    assert sample.in_flight == (preset == "keda-http")
+    assert sample.in_flight == (preset in ("keda-http", "envoy-door"))
     assert not sample.warnings
 
 
@@ -383,7 +393,7 @@ def test_a_gateway_family_must_be_of_its_kind() -> None:
 
 
 def test_an_unknown_gateway_lists_the_known_ones() -> None:
-    with pytest.raises(PresetError, match="envoy, ingress-nginx, istio"):
+    with pytest.raises(PresetError, match="envoy, envoy-door, ingress-nginx, istio"):
         load_gateway_preset("../gateways/envoy")
 
 

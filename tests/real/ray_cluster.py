@@ -1,0 +1,165 @@
+"""A real Ray with one Serve application for the tests: one node on loopback, in an environment that somebody made.
+
+``LOADTIDE_RAY_VENV`` names it. It is not installed here: 120 MB to download and 490 MB on disk for one adapter, whose
+stand-in (tests/consume) was written from what a real one answered::
+
+    python3.11 -m venv ray && ray/bin/pip install 'ray[serve]==2.60.0'
+    LOADTIDE_RAY_VENV=$PWD/ray .venv/bin/pytest tests/real/test_ray_serve.py
+
+Everything is ended by its process group and, for what leaves that, by the folder it was told to write to.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.agent.running_agent import free_port
+
+#: Seen: 8 s, and 4 s for the application.
+READY_SECONDS = 120.0
+STOP_SECONDS = 3.0
+
+#: One deployment that puts requests together, and says of each how many were answered with it.
+APPLICATION = """\
+import asyncio
+from ray import serve
+
+
+@serve.deployment(max_ongoing_requests=200)
+class Model:
+    def reconfigure(self, user_config):
+        self.batched.set_max_batch_size(user_config["max_batch_size"])
+
+    @serve.batch(max_batch_size=64, batch_wait_timeout_s=1.0)
+    async def batched(self, requests):
+        await asyncio.sleep(0.02)
+        return [len(requests)] * len(requests)
+
+    async def __call__(self, request):
+        return await self.batched(1)
+
+
+app = Model.bind()
+"""
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """One running node: its dashboard, and where its applications answer. Neither has a path."""
+
+    dashboard: str
+    url: str
+
+    def applications(self) -> dict[str, Any]:
+        """What the dashboard tells of them."""
+        with urllib.request.urlopen(f"{self.dashboard}/api/serve/applications/", timeout=10) as answer:
+            found: dict[str, Any] = json.load(answer)["applications"]
+        return found
+
+
+def environment() -> Path | None:
+    """The environment that is named; None where none is. Raises FileNotFoundError for one without Ray."""
+    named = os.environ.get("LOADTIDE_RAY_VENV")
+    if named and not (Path(named) / "bin" / "ray").exists():
+        raise FileNotFoundError(f"LOADTIDE_RAY_VENV names {named}, which has no bin/ray")
+    return Path(named) if named else None
+
+
+@contextmanager
+def serve(venv: Path, folder: Path, own_batch: int) -> Iterator[Cluster]:
+    """Run one node with :data:`APPLICATION` deployed from a config, until the block ends."""
+    (folder / "tide_app.py").write_text(APPLICATION)
+    # Its own socket paths must be short.
+    scratch = tempfile.mkdtemp(prefix="ray-")
+    cluster = Cluster(f"http://127.0.0.1:{free_port()}", f"http://127.0.0.1:{free_port()}")
+    command = [
+        *(str(venv / "bin" / "ray"), "start", "--head", "--block", "--disable-usage-stats", "--num-cpus=2"),
+        *("--node-ip-address=127.0.0.1", f"--port={free_port()}", "--dashboard-host=127.0.0.1"),
+        *(f"--dashboard-port={cluster.dashboard.rpartition(':')[2]}", "--object-store-memory=80000000"),
+        *("--include-dashboard=true", f"--temp-dir={scratch}"),
+    ]
+    variables = {**os.environ, "PYTHONPATH": str(folder), "RAY_USAGE_STATS_ENABLED": "0", "RAY_TMPDIR": scratch}
+    log = folder / "ray.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command, env=variables, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )  # fmt: skip
+    try:
+        _deploy(cluster, process, log, own_batch)
+        yield cluster
+    finally:
+        _stop(process, scratch)
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _deploy(cluster: Cluster, process: subprocess.Popen[bytes], log: Path, own_batch: int) -> None:
+    config = {
+        "http_options": {"host": "127.0.0.1", "port": int(cluster.url.rpartition(":")[2])},
+        "applications": [
+            {
+                "name": "chat",
+                "import_path": "tide_app:app",
+                "route_prefix": "/",
+                "runtime_env": {"env_vars": {"TIDE_SECRET": "s3cret"}},
+                "deployments": [{"name": "Model", "user_config": {"max_batch_size": own_batch, "kept": "as it was"}}],
+            }
+        ],
+    }
+    request = urllib.request.Request(
+        f"{cluster.dashboard}/api/serve/applications/", json.dumps(config).encode(),
+        {"Content-Type": "application/json"}, method="PUT",
+    )  # fmt: skip
+    deployed, deadline = False, time.monotonic() + READY_SECONDS
+    while time.monotonic() < deadline:
+        assert process.poll() is None, f"ray ended with status {process.returncode}:\n{log.read_text()[-2000:]}"
+        with suppress(urllib.error.URLError, OSError, KeyError):
+            if not deployed:
+                with urllib.request.urlopen(request, timeout=60):
+                    deployed = True
+            if cluster.applications()["chat"]["status"] == "RUNNING":
+                return
+        time.sleep(0.25)
+    raise AssertionError(f"Ray Serve was not ready after {READY_SECONDS:g} s:\n{log.read_text()[-2000:]}")
+
+
+def _stop(process: subprocess.Popen[bytes], scratch: str) -> None:
+    """End the node: ask its group, then end whatever is left in it or has its scratch folder in its environment."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
+    deadline = time.monotonic() + STOP_SECONDS
+    while time.monotonic() < deadline and _left(process.pid, scratch):
+        process.poll()  # reaps the leader
+        time.sleep(0.1)
+    for pid in _left(process.pid, scratch):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    process.wait(10.0)
+
+
+def _left(group: int, scratch: str) -> list[int]:
+    """The node's processes that still run."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError):
+                pid = int(entry.name)
+                told = (entry / "environ").read_bytes()
+                ours = os.getpgid(pid) == group or f"RAY_TMPDIR={scratch}\0".encode() in told
+                zombie = (entry / "stat").read_text().rpartition(")")[2].split()[0] == "Z"
+                if ours and not zombie:
+                    found.append(pid)
+    return found

@@ -1,0 +1,51 @@
+"""A real Envoy, configured by our own example, holds requests while there is no replica and loses none of them."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from tests.agent.running_agent import free_port
+from tests.door.envoy_door import declared, door_configuration
+from tests.door.tiny_cluster import TinyCluster, first_token
+from tests.real import envoy_server
+from tests.running_scaler import running_scaler
+
+pytestmark = pytest.mark.real
+COLD_START_SECONDS = 3.0
+#: About 100 kB of prompt each: a held request is kept whole.
+LONG = "tide " * 20_000
+
+
+async def test_every_held_request_is_answered_once(envoy: str, tmp_path: Path) -> None:
+    engine_port = free_port()
+    configuration = door_configuration(engine_port)
+    with envoy_server.serve(envoy, tmp_path, configuration, "--concurrency", "1") as door:
+        (tmp_path / "policy.yaml").write_text(declared(engine_port, door.statistics))
+        arguments = ("--policy", str(tmp_path / "policy.yaml"), "--store", "memory", "--tick-seconds", "1")
+        with running_scaler(tmp_path, *arguments) as scaler:
+            cluster = TinyCluster(scaler.grpc, engine_port, COLD_START_SECONDS)
+            async with cluster.running(), aiohttp.ClientSession() as session:
+                cluster.scale_from_zero()
+                await cluster.until_zero()
+                starts = cluster.starts
+                asked = [asyncio.ensure_future(first_token(session, door.url, prompt=LONG)) for _ in range(8)]
+                async with asyncio.timeout(90):
+                    answered = await asyncio.gather(*asked)
+                assert cluster.starts == starts + 1
+                assert cluster.ready_at is not None
+                assert min(answered) > cluster.ready_at
+                page = await _text(session, f"{cluster.engine_url}/metrics")
+        finished = next(line for line in page.splitlines() if "request_success_total" in line and '"length"' in line)
+        assert float(finished.rpartition(" ")[2]) == 8.0, "each of them once"
+        woken = [line for line in scaler.lines("adjusted") if line["changes"].get("active") == [False, True]]
+        assert len(woken) == 1
+        assert woken[0]["signals"]["pending"] == 8.0, "as many as are held, not as often as they were tried"
+
+
+async def _text(session: aiohttp.ClientSession, url: str) -> str:
+    async with session.get(url) as answer:
+        return await answer.text()
