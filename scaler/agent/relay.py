@@ -21,7 +21,6 @@ from scaler import __version__
 from scaler.consume.contract import (
     VALID_SECONDS_HEADER,
     AppliedReport,
-    ContractError,
     HeldTarget,
     ServedTarget,
     hold,
@@ -123,7 +122,7 @@ class Relay:
             ):
                 if answer.status != 202:
                     trouble = await _refusal(answer)
-        except (TimeoutError, aiohttp.ClientError, OSError) as error:
+        except (TimeoutError, aiohttp.ClientError, OSError, ValueError) as error:
             trouble = _words(error)
         if trouble != self.push_troubles.get(what, ""):
             if trouble:
@@ -160,7 +159,7 @@ class Relay:
                     self._changed()
                 else:
                     return await _refusal(answer)
-        except (TimeoutError, aiohttp.ClientError, OSError, ContractError) as error:
+        except (TimeoutError, aiohttp.ClientError, OSError, ValueError) as error:  # a target or a name that is none
             return _words(error)
         if self._held.at(self._mono()) is None:
             return "the scaler vouches for its target no longer"

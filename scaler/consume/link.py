@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from scaler.consume.engine import Adapter, EngineBatch, EngineError
@@ -69,6 +69,7 @@ class EngineLink:
         self._last = Followed(None)
         self._looked_at = self._changed_at = self._retry_at = float("-inf")
         self._failures = 0
+        self._may_reload = True
         self._seen: EngineBatch | None = None
 
     @property
@@ -81,13 +82,13 @@ class EngineLink:
 
         ``may_reload`` False: memory is short, so no second copy of a model is loaded now.
         """
-        now = self._mono()
-        same = wanted == self._last.wanted
-        looked = now - self._looked_at < self._look_seconds
-        if same and (now < self._retry_at or (looked and not self._last.trouble and not self._last.held_seconds)):
-            self._last = Followed(wanted, self._last.batch, self._last.trouble, False, self._last.held_seconds)
+        now, last = self._mono(), self._last
+        same = (wanted, may_reload) == (last.wanted, self._may_reload)
+        looked = now < self._looked_at + min(self._look_seconds, last.held_seconds or self._look_seconds)
+        if same and (now < self._retry_at or (looked and not (last.trouble and not last.held_seconds))):
+            self._last = replace(last, changed=False)
             return self._last
-        self._seen = None
+        self._may_reload, self._seen = may_reload, None
         try:
             self._last = await self._brought(wanted, may_reload=may_reload)
             self._failures = 0
@@ -121,7 +122,7 @@ class EngineLink:
             left = self._changed_at + self._reload_seconds - self._mono()
             if left > 0 or not may_reload:
                 why = self._last.trouble if wanted == self._last.wanted else ""  # of the reload that failed
-                return Followed(wanted, batch, why, held_seconds=max(left, 1.0))
+                return Followed(wanted, batch, why, held_seconds=max(left, 1.0) if may_reload else LOOK_SECONDS)
         return Followed(wanted, await self._set(batch, wanted), changed=True)
 
     async def _set(self, batch: EngineBatch, wanted: int | None) -> EngineBatch:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scaler.agent.local_guard import LocalGuard, lower, watch
@@ -178,6 +178,7 @@ _LOOKS = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(_LOOKS, st.integers(1, 40))
 def test_it_never_raises_what_rules_and_never_moves_on_doubt(looks: list[Any], every: int) -> None:
     """Whatever is seen: a limit is set only below what ruled, goes up only while memory is known to have room, and is

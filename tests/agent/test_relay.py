@@ -199,3 +199,13 @@ async def test_a_wrong_token_is_told_and_harms_nothing() -> None:
         assert not await relay.report(AppliedReport("llama-0", 8))
         assert "HTTP 401" in relay.push_troubles["applied"]
         assert "a wrong token" in relay.push_troubles["applied"]
+
+
+@pytest.mark.parametrize(
+    "url", ["http://" + "a" * 300, "http://[::1", "http://127.0.0.1:99999", "http://no.such.invalid"]
+)
+async def test_an_address_that_is_none_is_a_reason(url: str) -> None:
+    async with aiohttp.ClientSession() as session:
+        relay = Relay(session, ScalerAddress(url, "chat/m"), mono=Clock(), changed=lambda: None)
+        assert await relay._ask() != ""
+        assert not await relay.report(AppliedReport("llama-0", 8))

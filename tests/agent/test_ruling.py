@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scaler.agent.local_guard import LocalGuard
@@ -50,6 +50,7 @@ _GUARDS = st.builds(LocalGuard, limit=_BATCHES, pressed=st.booleans())
 _TARGETS = st.none() | st.builds(target, _BATCHES, admission=st.sampled_from(ADMISSIONS), generation=st.integers(0, 9))
 
 
+@settings(deadline=None)
 @given(_TARGETS, _GUARDS)
 def test_it_never_exceeds_either(told: ServedTarget | None, guard: LocalGuard) -> None:
     ruling = rule(told, guard)
@@ -59,6 +60,7 @@ def test_it_never_exceeds_either(told: ServedTarget | None, guard: LocalGuard) -
     assert not (guard.pressed and ruling.admission == "open")
 
 
+@settings(deadline=None)
 @given(_TARGETS, _GUARDS, _TARGETS, _GUARDS)
 def test_two_tags_are_equal_exactly_where_the_engine_has_nothing_to_do(
     one: ServedTarget | None, guard: LocalGuard, other: ServedTarget | None, other_guard: LocalGuard

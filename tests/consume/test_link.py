@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scaler.consume.engine import EngineBatch, EngineError
@@ -177,6 +177,16 @@ class TestReloads:
         assert (await link.follow(16)).size == 16
         assert engine.writes == [32, 16]
 
+    async def test_while_one_is_held_back_the_engine_is_not_asked_every_second(self, clock: Clock) -> None:
+        engine = Engine(reloads=True)
+        link = link_to(engine, clock)
+        await link.follow(32)
+        reads = engine.reads
+        for _ in range(60):
+            clock.now += 1
+            await link.follow(16)
+        assert engine.reads - reads <= 7
+
     async def test_none_while_memory_is_short(self, clock: Clock) -> None:
         """It would load a second copy of the model into what is missing already."""
         engine = Engine(reloads=True)
@@ -221,6 +231,7 @@ class TestTheEnd:
         assert not await EngineLink(Hangs(), mono=clock).release(0.05)
 
 
+@settings(deadline=None)
 @given(
     own=st.integers(1, 5000),
     step=st.integers(1, 8),

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scaler.check.examine import examine
@@ -61,6 +61,7 @@ class TestTheHttpAddOn:
         assert self.policy().can_wake
         assert self.policy().replicas.max == one(self.name, "ScaledObject")["spec"]["maxReplicaCount"]
 
+    @settings(deadline=None)
     @given(in_flight=st.integers(0, 500_000), ours=st.integers(0, 8), replicas=st.integers(1, 8))
     def test_the_greater_of_both_is_ours(self, in_flight: int, ours: int, replicas: int) -> None:
         """The HPA proposes from each metric by itself and takes the greatest proposal. With requests in flight the
