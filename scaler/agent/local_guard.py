@@ -24,7 +24,8 @@ from scaler.signals.model import NotApplicable, Signals, known_value
 class LocalGuard:
     """What the guard holds of one engine.
 
-    ``limit``: the most sequences it lets run; None where it limits nothing. ``pressed``: memory is short right now.
+    ``limit``: the most sequences it lets run; None where it limits nothing. ``pressed``: memory is short right now, so
+    that nobody should be admitted.
     ``reasons`` say why ``limit`` was moved in the last step, and are empty where it was not.
     """
 
@@ -43,7 +44,9 @@ def watch(held: LocalGuard, policy: Policy, signals: Signals, now: Now, *, in_fo
     ruling = lower(in_force, held.limit)
     memory = replace(held.memory, targets=Targets(1, True, ruling))
     move = guard(policy, memory, signals, now)
-    pressed = move.admission is Admission.HOLD
+    calm, room = move.admission is Admission.OPEN, _has_room(policy, signals)
+    # Preemptions are remembered for 15 s. A real vLLM whose admission was held for so long had run empty after two.
+    pressed = not calm and not room
     aged = _aged(memory, now)
     if move.protects and move.batch is not None:
         before = memory.batch_before_protection
@@ -59,7 +62,7 @@ def watch(held: LocalGuard, policy: Policy, signals: Signals, now: Now, *, in_fo
             batch_was_engines_own=engines_own,
         )
         return LocalGuard(move.batch, pressed, move.reasons, aged)
-    if pressed or held.limit is None or not _has_room(policy, signals):
+    if not calm or held.limit is None or not room:
         return LocalGuard(held.limit, pressed, (), aged)
     return _relaxed(held.limit, policy, replace(memory, targets=Targets(1, True, held.limit)), aged, signals, now)
 

@@ -90,6 +90,15 @@ def test_preemptions_are_pressure() -> None:
     assert watched.moves == [(3.0, 30)]
 
 
+def test_preemptions_that_are_over_hold_nobody_back() -> None:
+    """They are remembered for 15 s, and with nobody admitted for so long a real engine ran empty. The limit stays."""
+    watched = Watch().at("0s", kv=0.97, preempted=3)
+    assert watched.held.pressed
+    watched.at("1s", kv=0.2, preempted=3, running=2).at("14s")
+    assert not watched.held.pressed
+    assert watched.moves == [(0.0, 30)]
+
+
 def test_the_way_back_is_measured_and_ends() -> None:
     """One doubling per cooldown (60 s) once KV use is below the growth line, to where it began, and then no limit."""
     watched = Watch().at("0s", kv=0.96).at("1s", kv=0.4, running=20).at("10m")
@@ -198,11 +207,12 @@ def test_it_never_raises_what_rules_and_never_moves_on_doubt(looks: list[Any], e
             went_up = held.limit is not None and (after.limit is None or after.limit > held.limit)
             if went_up:
                 assert not after.pressed
+                assert preempted == 0
                 ratios = (watched.kv_use_ratio, watched.gpu_memory_free_ratio)
                 assert any(isinstance(ratio, Known) for ratio in ratios)
                 assert not any(isinstance(ratio, Unknown | Stale) for ratio in ratios)
             else:
-                assert after.pressed
+                assert after.reasons
                 assert after.limit is not None
                 assert ruled is None or after.limit < ruled
         held = after

@@ -17,7 +17,7 @@ from tests.real import vllm_cpu
 
 pytestmark = pytest.mark.real
 BOOT = 32
-#: 16 blocks of 128 tokens: four requests of 500 tokens fill them.
+#: 16 blocks of 128 tokens: five requests of 360 tokens fill them.
 KV_CACHE_BYTES = 33_554_432
 POLICY = """\
 workloads:
@@ -59,7 +59,7 @@ async def test_the_guard_lowers_the_batch_without_a_scaler_and_gives_it_back(
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
 
             async def ask() -> None:
-                body = {"model": vllm_cpu.MODEL_NAME, "prompt": "tide " * 60, "max_tokens": 400, "ignore_eos": True}
+                body = {"model": vllm_cpu.MODEL_NAME, "prompt": "tide " * 60, "max_tokens": 300, "ignore_eos": True}
                 async with session.post(f"{engine.url}/v1/completions", json=body) as answer:
                     await answer.read()
                     statuses[answer.status] += 1
@@ -69,7 +69,7 @@ async def test_the_guard_lowers_the_batch_without_a_scaler_and_gives_it_back(
                 found = [line for line in page.splitlines() if line.startswith("loadtide_agent_guard_batch_size{")]
                 return float(found[0].rpartition(" ")[2]) if found else None
 
-            asked = [asyncio.ensure_future(ask()) for _ in range(24)]
+            asked = [asyncio.ensure_future(ask()) for _ in range(16)]
             await until(limit, lambda found: found is not None, 90)
             lowered = await limit()
             assert lowered is not None
