@@ -10,8 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
+from scaler.process.options import failed, token_from
 from scaler.serve.ask import ScalerUnreachable, end_override, put_override
-from scaler.serve.command import failed, token_from
 from scaler.serve.quantities import duration
 
 _DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", re.ASCII)

@@ -8,13 +8,13 @@ from html import escape
 from itertools import groupby
 from typing import Final
 
+from scaler.control.model import LoadState
 from scaler.lab.backtest.limits import minutes, percent, what_it_cannot_know
 from scaler.lab.backtest.play import Moment
 from scaler.lab.backtest.span import shown_time
 from scaler.lab.backtest.study import Backtest
 from scaler.lab.backtest.summary import VERDICT_WORDS, basis, compared, heading, next_steps, remarks, shares
 from scaler.lab.chart import Band, Panel, Series, draw
-from scaler.lab.report import STATES
 from scaler.lab.report_page import PAGE
 
 #: Averages have one point per so many equal parts of the time, bands at most one stretch.
@@ -55,7 +55,7 @@ def page(backtest: Backtest) -> str:
             + [(_GAP, "no data")]
         )
         + '</div><div class="states">'
-        + _legend([(f"var(--state-{state})", state) for state in STATES]),
+        + _legend([(f"var(--state-{state})", state) for state in LoadState]),
         panels=f"<div>{panels}</div>"
         + _list("What this cannot know", what_it_cannot_know(backtest))
         + _list("Next", next_steps(backtest, drawn=True))

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
+from scaler.control.arrivals import expected_arrivals
 from scaler.control.decide import decide
 from scaler.control.flow import flow_need
 from scaler.control.model import CapacityEstimate, Decision, Memory, Now, Reason
@@ -206,7 +207,11 @@ def _moment(
 
 
 def _need(signals: Signals, capacity: CapacityEstimate, policy: Policy) -> float:
-    return flow_need(signals, capacity, policy.replicas.drain_seconds).replicas
+    arrivals = expected_arrivals(policy, signals, capacity, 0.0)
+    seconds = policy.replicas.drain_seconds
+    return flow_need(
+        signals, arrivals, capacity, ready=None, growth=0.0, running_mean=None, drain_seconds=seconds
+    ).replicas
 
 
 def _broken(verdicts: list[str]) -> bool | None:
