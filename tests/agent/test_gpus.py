@@ -11,7 +11,8 @@ from prometheus_client.exposition import generate_latest
 from scaler.agent.agent_metrics import AgentCollector, AgentState
 from scaler.agent.gpu_watch import GpuWatch
 from scaler.agent.holders import Holder, PodResources
-from scaler.signals.dcgm import PodName, held_by, read_text
+from scaler.signals.dcgm import PodName, read_text
+from scaler.signals.dcgm_gpus import DcgmGpus
 from scaler.signals.gpu import GpuMemory, GpuReading, GpuTelemetry, distinct
 from scaler.signals.nvml import LocalGpus
 from tests.signals.fake_nvml import FakeGpu, FakeNvml, error, whole
@@ -96,7 +97,7 @@ class TestThePage:
             assert told.memory_free_ratio == pytest.approx(reading.memory_free_ratio)
             assert (told.power_watts, told.temperature_celsius) == (reading.power_watts, reading.temperature_celsius)
             assert told.name == reading.name
-        (mine,) = held_by(read_text(page(watch)), [PodName("chat", "llama-0")])
+        (mine,) = DcgmGpus(read_text(page(watch))).held_by(PodName("chat", "llama-0"))
         assert (mine.uuid, mine.busy_ratio) == (first.uuid, 0.73)
 
     async def test_mig_instances_are_told_apart_and_have_no_utilisation(self) -> None:
@@ -104,7 +105,7 @@ class TestThePage:
         gpu = whole(0, mig_mode=(1, 1), instances={0: instance})
         watch = watching(FakeNvml(gpu), holding(("MIG-cccc", CHAT)))
         await watch.look()
-        (told,) = held_by(read_text(page(watch)), [PodName("chat", "llama-0")])
+        (told,) = DcgmGpus(read_text(page(watch))).held_by(PodName("chat", "llama-0"))
         assert told.instance is not None
         assert (told.instance.gpu_instance, told.instance.profile, told.busy_ratio) == ("3", "3g.40gb", None)
 
@@ -114,7 +115,7 @@ class TestThePage:
         await watch.look()
         gpus = read_text(page(watch))
         for pod in ("llama-0", "llama-1"):
-            assert [reading.uuid for reading in held_by(gpus, [PodName("chat", pod)])] == [gpu.uuid]
+            assert [reading.uuid for reading in DcgmGpus(gpus).held_by(PodName("chat", pod))] == [gpu.uuid]
         assert len(gpus) == 1
 
     async def test_it_is_not_there_unless_wanted(self) -> None:
