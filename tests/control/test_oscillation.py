@@ -10,12 +10,18 @@ from hypothesis import strategies as st
 
 from scaler.control.model import Code, Swing, Target
 from scaler.control.oscillation import MOST_TURNS, WIDEN, WIDEST, WINDOW_SECONDS, swung
-from scaler.policy.model import Batch, MemoryGuard, Policy, ReplicaRange
+from scaler.policy.model import Batch, Capacity, MemoryGuard, Policy, ReplicaRange
 from tests.control.timeline import Timeline
 
 BUSY = dict(arrivals=20, running=60, waiting=0, ready=2)
 LOADED = Policy(batch=Batch(max=64), replicas=ReplicaRange(max=9))
+SERVING = LOADED.model_copy(update={"capacity": Capacity(requests_per_second=4)})
 ROOM, FULL = 0.84, 0.97
+
+
+def loaded(arrivals: float) -> dict[str, Any]:
+    """Signals at so many requests per second, none of which lasts."""
+    return dict(arrivals=arrivals, running=1, waiting=0, ready=2, kv=0.3)
 
 
 def fluctuating(timeline: Timeline, start: float, times: int) -> float:
@@ -88,31 +94,32 @@ class TestBatch:
 
 
 class TestReplicas:
-    def steps(self, timeline: Timeline, marks: list[tuple[str, int]]) -> list[int]:
+    """One replica serves 4 req/s."""
+
+    def steps(self, timeline: Timeline, marks: list[tuple[str, float]]) -> list[int]:
         got = []
-        for mark, running in marks:
-            timeline.at(mark, arrivals=20, running=running, waiting=0, ready=2, kv=0.3)
+        for mark, arrivals in marks:
+            timeline.at(mark, **loaded(arrivals))
             assert timeline.decision is not None
             got.append(timeline.decision.targets.replicas)
         return got
 
     def test_steps_up_and_down_by_turns_make_small_steps_down_wait(self) -> None:
         quick = ReplicaRange(max=9, down_window_seconds=10, down_step_seconds=0)
-        timeline = Timeline(LOADED.model_copy(update={"replicas": quick}))
-        assert self.steps(timeline, [("0s", 280)]) == [9]
-        self.steps(timeline, [(f"{60 * minute + 60}s", 160 if minute % 2 else 120) for minute in range(6)])
+        timeline = Timeline(SERVING.model_copy(update={"replicas": quick}))
+        assert self.steps(timeline, [("0s", 36)]) == [9]
+        self.steps(timeline, [(f"{60 * minute + 60}s", 20 if minute % 2 else 15) for minute in range(6)])
         assert timeline.memory.replicas_swing.widening == WIDEN
-        timeline.at("7m", arrivals=20, running=160, waiting=0, ready=2, kv=0.3).expect(replicas=5)
-        timeline.at("8m", arrivals=20, running=120, waiting=0, ready=2, kv=0.3).at("8m15s").expect(replicas=5)
+        timeline.at("7m", **loaded(20)).expect(replicas=5)
+        timeline.at("8m", **loaded(15)).at("8m15s").expect(replicas=5)
         timeline.held_back(Code.OSCILLATION)
         # More is never held back, nor is a step larger than the band.
-        timeline.at("9m", arrivals=20, running=190, waiting=0, ready=2, kv=0.3).expect(replicas=6)
-        timeline.at("10m", arrivals=20, running=60, waiting=0, ready=2, kv=0.3).at("10m15s")
-        timeline.expect(replicas=3)
+        timeline.at("9m", **loaded(24)).expect(replicas=6)
+        timeline.at("10m", **loaded(8)).at("10m15s").expect(replicas=3)
 
     def test_an_ordinary_day_is_no_oscillation(self) -> None:
-        timeline = Timeline(LOADED)
-        self.steps(timeline, [(f"{900 * number}s", 60 if number % 2 else 200) for number in range(8)])
+        timeline = Timeline(SERVING)
+        self.steps(timeline, [(f"{900 * number}s", 8 if number % 2 else 24) for number in range(8)])
         assert timeline.memory.replicas_swing.widening == 1.0
 
 
