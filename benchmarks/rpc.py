@@ -12,6 +12,7 @@ import json
 import random
 import statistics
 import sys
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -55,6 +56,17 @@ class Sizes:
 QUICK = Sizes(throughput_rounds=3, throughput_seconds=1.0, latency_rounds=2, latency_seconds=2.0, settle_seconds=12.0)
 
 
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What the server says of itself: resident KiB, and the longest stretch for which its event loop was held since the
+    report before, in milliseconds: of time, and of its own CPU (what is more, the machine gave to others).
+    """
+
+    kib: int
+    held_ms: float
+    held_cpu_ms: float
+
+
 class Server:
     """One server process and the commands it takes."""
 
@@ -62,12 +74,12 @@ class Server:
         self.port = port
         self._process = process
 
-    async def tell(self, command: str) -> int:
-        """Send a command; the server's resident kibibytes afterwards."""
+    async def tell(self, command: str) -> Report:
+        """Send a command; how the server stands afterwards."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(f"{command}\n".encode())
-        return int(json.loads(await self._process.stdout.readline())["kib"])
+        return Report(**json.loads(await self._process.stdout.readline()))
 
     def cpu_seconds(self) -> float:
         """CPU time the process has used."""
@@ -156,18 +168,31 @@ async def throughput(sizes: Sizes, kinds: Sequence[tuple[str, ...]]) -> dict[tup
 
 
 @dataclass(frozen=True, slots=True)
-class Latency:
-    """Medians over rounds of the percentiles of healthy workloads' calls, milliseconds; and the memory of each."""
+class Percentiles:
+    """Medians over rounds, milliseconds; and the share of a core that the server and the client took meanwhile."""
 
     p50: float
     p99: float
-    p99_beside_a_hanging_source: float
+    server_cores: float
+    client_cores: float
+
+
+@dataclass(frozen=True, slots=True)
+class House:
+    """A full house: calls by themselves, beside a source that hangs, and the same calls to a server that does nothing
+    else, which is what the client and the machine add to the others. ``held`` is of the first.
+    """
+
+    calm: Percentiles
+    hanging: Percentiles
+    empty: Percentiles
+    held: Report
     kib_per_workload: float
     kib_per_stream: float
 
 
-async def latency(sizes: Sizes) -> Latency:
-    """The full house: every workload ticking, streams open, calls on schedule; then one source stops answering."""
+async def full_house(sizes: Sizes) -> House:
+    """Every workload ticking, streams open, calls on schedule; then one source stops answering."""
     async with server("loadtide") as running:
         empty = await running.tell("memory")
         await answered_rightly(running.port, sizes.workloads)
@@ -181,27 +206,35 @@ async def latency(sizes: Sizes) -> Latency:
         healthy = pairs(sizes.workloads)
         await at_a_rate(client, healthy, sizes.calls_per_second, 5.0)
         streaming = await running.tell("memory")
-        calm = await _percentiles(client, healthy, sizes)
-        await running.tell(f"hang {'/'.join(name_of(sizes.workloads - 1))}")
-        hanging = await _percentiles(client, [*pairs(sizes.workloads - 1)], sizes)
+        calm = await _percentiles(running, client, healthy, sizes)
+        held = await running.tell(f"hang {'/'.join(name_of(sizes.workloads - 1))}")
+        hanging = await _percentiles(running, client, [*pairs(sizes.workloads - 1)], sizes)
         assert client.open_streams == sizes.streams, f"{sizes.streams - client.open_streams} streams ended"
         assert client.messages >= sizes.streams, "streams were not told that their workload is active"
         client.close()
-    kib = (full - empty) / sizes.workloads, (streaming - full) / sizes.streams
-    return Latency(calm[0], calm[1], hanging[1], *kib)
+    async with server("empty") as running:
+        client = await connect(running.port)
+        idle = await _percentiles(running, client, healthy, sizes)
+        client.close()
+    kib = (full.kib - empty.kib) / sizes.workloads, (streaming.kib - full.kib) / sizes.streams
+    return House(calm, hanging, idle, held, *kib)
 
 
-async def _percentiles(client: BareClient, calls: Sequence[Request], sizes: Sizes) -> tuple[float, float]:
-    middles, tails = [], []
+async def _percentiles(running: Server, client: BareClient, calls: Sequence[Request], sizes: Sizes) -> Percentiles:
+    middles, tails, servers, clients = [], [], [], []
     for _ in range(sizes.latency_rounds):
         client.failed = 0
+        used, own, began = running.cpu_seconds(), time.process_time(), time.perf_counter()
         measured = await at_a_rate(client, calls, sizes.calls_per_second, sizes.latency_seconds)
+        took = time.perf_counter() - began
+        servers.append((running.cpu_seconds() - used) / took)
+        clients.append((time.process_time() - own) / took)
         if client.failed:  # the machine gave the server too little CPU to tick: the figures are not the server's
             _say(f"{client.failed} of {len(measured)} calls were refused; measure again when nothing else runs")
         cuts = statistics.quantiles([seconds for _, seconds in measured], n=100)
         middles.append(cuts[49] * 1000)
         tails.append(cuts[98] * 1000)
-    return statistics.median(middles), statistics.median(tails)
+    return Percentiles(*map(statistics.median, (middles, tails, servers, clients)))
 
 
 async def compare_kinds(sizes: Sizes) -> None:
@@ -223,15 +256,25 @@ async def run(sizes: Sizes) -> None:
     (empty_rate, empty_cost), (rate, cost) = found[("empty",)], found[("loadtide",)]
     _say(f"empty handler      {empty_rate:>8.0f} calls/s {empty_cost:>6.0f} us of CPU a call")
     _say(f"loadtide           {rate:>8.0f} calls/s {cost:>6.0f} us of CPU a call")
-    house = await latency(sizes)
+    house = await full_house(sizes)
+    _say(f"{sizes.workloads} workloads, {sizes.streams} streams, {sizes.calls_per_second:.0f} calls/s:")
+    for what, found in (
+        ("by itself", house.calm),
+        ("beside one source that hangs", house.hanging),
+        ("an empty server instead", house.empty),
+    ):
+        _say(
+            f"  {what:<30} p50 {found.p50:5.1f} ms, p99 {found.p99:6.1f} ms; "
+            f"server {found.server_cores:.2f} of a core, client {found.client_cores:.2f}"
+        )
     _say(
-        f"{sizes.workloads} workloads, {sizes.streams} streams, {sizes.calls_per_second:.0f} calls/s: "
-        f"p50 {house.p50:.1f} ms, p99 {house.p99:.1f} ms; {house.p99_beside_a_hanging_source:.1f} ms beside one source "
-        f"that hangs; {house.kib_per_workload:.1f} KiB a workload, {house.kib_per_stream:.0f} a stream"
+        f"  the event loop was held for {house.held.held_ms:.0f} ms at most, or {house.held.held_cpu_ms:.0f} ms of its "
+        f"own CPU; {house.kib_per_workload:.1f} KiB a workload, {house.kib_per_stream:.0f} a stream"
     )
     _say(
         f"result: throughput_ratio={rate / empty_rate:.2f} cpu_ratio={empty_cost / cost:.2f} "
-        f"p99_ms_at_1000_rps={house.p99:.1f} p99_ms_beside_hanging={house.p99_beside_a_hanging_source:.1f} "
+        f"p99_ms_at_1000_rps={house.calm.p99:.1f} p99_ms_beside_hanging={house.hanging.p99:.1f} "
+        f"p99_ms_empty={house.empty.p99:.1f} server_cores={house.calm.server_cores:.2f} "
         f"kb_per_workload={house.kib_per_workload:.1f}"
     )
 

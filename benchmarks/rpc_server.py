@@ -1,8 +1,8 @@
 """The servers that ``benchmarks.rpc`` calls: loadtide's own over sources that cost nothing, and one that does nothing.
 
 ``python -m benchmarks.rpc_server KIND``; the port comes as one line of JSON, and each line on standard input is a
-command, answered by a line: ``hang NAME`` makes that workload's source never answer again, ``memory`` tells the
-process's resident kibibytes.
+command, answered by a line of how the process stands (:class:`benchmarks.rpc.Report`): ``hang NAME`` makes that
+workload's source never answer again, ``memory`` does nothing.
 """
 
 from __future__ import annotations
@@ -142,15 +142,45 @@ async def serve_loadtide(tick_seconds: float) -> None:
         await server.stop(0)
 
 
+class Heartbeat:
+    """Finds the longest stretch for which the event loop was held: how late a short sleep ended, and what of that was
+    CPU time of the loop's own thread.
+    """
+
+    BEAT_SECONDS = 0.005
+
+    def __init__(self) -> None:
+        self._longest = (0.0, 0.0)
+
+    async def beat(self) -> None:
+        """For ever."""
+        while True:
+            began, used = time.perf_counter(), time.thread_time()
+            await asyncio.sleep(self.BEAT_SECONDS)
+            late = time.perf_counter() - began - self.BEAT_SECONDS
+            self._longest = max(self._longest, (late, time.thread_time() - used))
+
+    def take(self) -> dict[str, float]:
+        """The longest stretch since this was asked last, milliseconds."""
+        (late, used), self._longest = self._longest, (0.0, 0.0)
+        return {"held_ms": late * 1000, "held_cpu_ms": used * 1000}
+
+
 async def _obey(port: int, commands: dict[str, Callable[[str], None]]) -> None:
     """Announce the port, then do as standard input says until it ends."""
+    heartbeat = Heartbeat()
+    beating = asyncio.create_task(heartbeat.beat())
     print(json.dumps({"port": port}), flush=True)  # noqa: T201
     while line := await asyncio.to_thread(sys.stdin.readline):
         command, _, argument = line.strip().partition(" ")
         if command in commands:
             commands[command](argument)
+        held = heartbeat.take()
         gc.collect()
-        print(json.dumps({"kib": resident_kib()}), flush=True)  # noqa: T201
+        await asyncio.sleep(2 * Heartbeat.BEAT_SECONDS)
+        heartbeat.take()  # that was ours
+        print(json.dumps({"kib": resident_kib(), **held}), flush=True)  # noqa: T201
+    beating.cancel()
 
 
 def resident_kib() -> int:

@@ -40,6 +40,8 @@ class Push(Group):
     gateway calls only when there is demand, and silence means none."""
     demand_ttl_seconds: PositiveSeconds = 60.0
     """How long one report of demand counts."""
+    wake_ttl_seconds: PositiveSeconds = 3600.0
+    """How long one wake counts while no replica gets ready: through loads that fail, which are tried again."""
 
 
 class Objectives(Group):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from scaler.policy.keys import Path
 from scaler.policy.model import Policy
@@ -23,6 +23,7 @@ def warnings_of(policy: Policy, hidden: Collection[Path] = ()) -> tuple[str, ...
         *prometheus_warnings(policy, hidden),
         *_wake(policy),
         *_mode(policy),
+        *_wake_forgotten(policy, said),
         *_ceiling_undeclared(policy),
         *_cap_undeclared(policy),
     ]
@@ -73,6 +74,16 @@ def _mode(policy: Policy) -> Iterator[str]:
         yield (
             "mode: advisory tells KEDA the replicas that are asked for already, and nothing counts those: declare "
             "target.name (the ScaledObject's scaleTargetRef), or KEDA is told UNAVAILABLE for as long as this lasts"
+        )
+
+
+def _wake_forgotten(policy: Policy, said: Callable[[Path, float], str]) -> Iterator[str]:
+    ttl, load = policy.push.wake_ttl_seconds, policy.replicas.load_timeout_seconds
+    if policy.push.enabled and ttl <= load:
+        yield (
+            f"push.wake_ttl_seconds ({said(('push', 'wake_ttl_seconds'), ttl)}) is not above "
+            f"replicas.load_timeout_seconds ({said(('replicas', 'load_timeout_seconds'), load)}), so a wake whose load "
+            "fails is not tried again; raise the one or lower the other"
         )
 
 

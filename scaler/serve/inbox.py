@@ -6,7 +6,8 @@ A gateway is the only witness of demand while a workload has no replica, so its 
 - it did not: it calls only when there is demand, and silence is zero.
 
 Several gateways, told apart by the ``source`` they name, add up. A wake is latched: it is one fact ("somebody wants
-this workload") that must outlive the minutes in which the woken replica loads.
+this workload") that nobody will tell a second time. So it outlives the minutes in which the woken replica loads, and a
+load that fails, after which it is tried again, as long as the policy says that a wake is worth anything.
 """
 
 from __future__ import annotations
@@ -41,21 +42,19 @@ class DemandInbox:
     """The reports and wakes of one workload. Touched only from the event loop; :meth:`read` may be asked any number of
     times without moving anything.
 
-    ``mono`` gives the monotonic time in seconds. ``load_timeout_seconds`` is how long a wake stays latched when nobody
-    clears it: the time a replica may take to load.
+    ``mono`` gives the monotonic time in seconds.
     """
 
-    def __init__(self, push: Push, mono: Callable[[], float], load_timeout_seconds: float = 900.0) -> None:
+    def __init__(self, push: Push, mono: Callable[[], float]) -> None:
         self._push = push
         self._mono = mono
-        self._load_timeout_seconds = load_timeout_seconds
         self._reports: dict[str, _Report] = {}
         self._reports_arrivals = False
         self._wake_at: float | None = None
 
-    def follow(self, push: Push, load_timeout_seconds: float) -> None:
+    def follow(self, push: Push) -> None:
         """Go by another policy from now on; reports and a latched wake stay."""
-        self._push, self._load_timeout_seconds = push, load_timeout_seconds
+        self._push = push
 
     def report(self, pending: float, arrivals_per_second: float | None = None, source: str = "") -> None:
         """Take one gateway's report; it replaces the last one of the same ``source``.
@@ -73,9 +72,21 @@ class DemandInbox:
         self._reports[source] = _Report(now, pending, arrivals_per_second)
         self._reports_arrivals = self._reports_arrivals or arrivals_per_second is not None
 
-    def wake(self) -> None:
-        """Latch "somebody wants this workload" until :meth:`clear_wake` or the load timeout."""
-        self._wake_at = self._mono()
+    def wake(self, seconds_ago: float = 0.0) -> None:
+        """Latch "somebody wants this workload" until :meth:`clear_wake`, or ``push.wake_ttl_seconds`` after it came."""
+        self._wake_at = self._mono() - seconds_ago
+
+    def wake_age_seconds(self) -> float | None:
+        """How long ago the wake came that is still latched; None where none is."""
+        return None if self._wake_at is None else self._mono() - self._wake_at
+
+    def give_up_wake(self) -> bool:
+        """Forget a wake that has outlived its time, and say whether there was one."""
+        age = self.wake_age_seconds()
+        if age is None or age <= self._push.wake_ttl_seconds:
+            return False
+        self._wake_at = None
+        return True
 
     def replace(self, reports: Iterable[tuple[str, float, float | None, float]], wake_at: float | None) -> None:
         """Hold exactly this: (source, pending, arrivals per second, when), and when a wake came, monotonic seconds."""
@@ -95,7 +106,7 @@ class DemandInbox:
         if not push.enabled:
             return None
         self._push = push  # only to know, when the inbox is full, what no longer counts
-        wake = self._wake_at is not None and at - self._wake_at <= self._load_timeout_seconds
+        wake = self._wake_at is not None and at - self._wake_at <= push.wake_ttl_seconds
         if push.report_every_seconds is None:
             return self._read_on_demand(at, wake, push.demand_ttl_seconds)
         return self._read_promised(at, wake, push.report_every_seconds)

@@ -109,6 +109,8 @@ class Loop:
         workload.memory, workload.generation = stored.memory, stored.generation
         workload.watermark = stored.watermark
         workload.away_seconds = self._away(stored)
+        if stored.wake_age_seconds is not None:
+            workload.inbox.wake(stored.wake_age_seconds + workload.away_seconds)
         log.info(
             "workload restored",
             workload=workload.name,
@@ -240,6 +242,8 @@ class Loop:
         workload.memory = decision.next_memory
         if decision.ready:
             workload.inbox.clear_wake()
+        elif workload.inbox.give_up_wake():
+            log.warning("wake given up, no replica got ready in its time", workload=workload.name)
         snapshot = Snapshot(
             workload=workload.name,
             policy=policy,
@@ -316,6 +320,7 @@ class Loop:
             boot_id=self._boot_id,
             boot_mono=boot,
             generation=workload.generation,
+            wake_age_seconds=workload.inbox.wake_age_seconds(),
         )
 
 

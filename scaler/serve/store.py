@@ -40,6 +40,7 @@ class StoredWorkload:
 
     ``watermark`` is whatever the loop needs to tell that nothing happened meanwhile (counters, process start times),
     as JSON values. ``boot_mono`` is the boot clock in seconds; it compares only under the same ``boot_id``.
+    ``wake_age_seconds`` is how old a wake was that no replica had answered yet; None: there was none.
     ``metadata`` is the ScaledObject's, without what came from the environment
     (:func:`scaler.policy.metadata.storable`); None for a workload of the policy file. A stored memory has no
     ``tick_mono``.
@@ -52,6 +53,7 @@ class StoredWorkload:
     boot_id: str
     boot_mono: float
     generation: int
+    wake_age_seconds: float | None = None
 
 
 class Store(Protocol):

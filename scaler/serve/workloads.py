@@ -295,7 +295,7 @@ class Workloads:
         self, name: str, metadata: dict[str, str] | None, found: tuple[Resolved, Preset] | None = None
     ) -> Workload:
         resolved, preset = found or policy_and_preset(self.policies, name, metadata)
-        inbox = DemandInbox(resolved.policy.push, self.mono, resolved.policy.replicas.load_timeout_seconds)
+        inbox = DemandInbox(resolved.policy.push, self.mono)
         reports = inbox, AppliedReports(self.mono)
         workload = Workload(name, resolved, preset, metadata, metadata, *reports, asked_mono=self.mono())
         self._known[name] = workload
@@ -307,4 +307,4 @@ class Workloads:
         """Put a known workload under another policy; what it remembers stays."""
         workload.called = None
         workload.resolved, workload.preset = resolved, preset
-        workload.inbox.follow(resolved.policy.push, resolved.policy.replicas.load_timeout_seconds)
+        workload.inbox.follow(resolved.policy.push)

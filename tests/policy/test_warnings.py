@@ -33,6 +33,10 @@ def test_a_complete_policy_has_no_warnings() -> None:
         ({"replicas": {}}, "declare replicas.max equal to the ScaledObject's maxReplicaCount"),
         ({"batch": {}}, "the engine's cap is told by no metric; declare batch.max"),
         ({"capacity": {"sequences": 48}}, "target_unreachable: capacity.sequences (48) is above batch.max (32)"),
+        (
+            {"push": {"enabled": True, "wake_ttl_seconds": 900}},
+            "push.wake_ttl_seconds (900) is not above replicas.load_timeout_seconds (900), so a wake whose load fails",
+        ),
         ({"warm": {"floor": 9}}, "warm.floor (9) is above replicas.max (8)"),
         ({"replicas": {"max": 8, "activation": 9}}, "replicas.activation (9) is above replicas.max (8)"),
         (
@@ -53,6 +57,7 @@ def test_each_gap_has_its_warning(groups: dict[str, Any], says: str) -> None:
         {"push": {}, "warm": {"floor": 1}},
         {"batch": {}, "strategy": "stepwise"},
         {"capacity": {"sequences": 32}},
+        {"push": {"enabled": True, "wake_ttl_seconds": 901}},
     ],
 )
 def test_what_is_in_order_is_not_warned_of(groups: dict[str, Any]) -> None:

@@ -118,11 +118,34 @@ def test_a_wake_is_latched_until_a_replica_is_ready() -> None:
     assert not gateway.told(601).wake_requested
 
 
-def test_a_wake_is_not_latched_longer_than_a_load_may_take() -> None:
-    gateway = Gateway(ON_DEMAND)
+def test_a_wake_outlives_a_load_that_fails_and_ends_when_its_time_is_over() -> None:
+    gateway = Gateway(Push(enabled=True, wake_ttl_seconds=1800))
     gateway.at(0).wake()
-    assert gateway.told(900).wake_requested
-    assert not gateway.told(901).wake_requested
+    assert gateway.told(901).wake_requested
+    assert gateway.told(1800).wake_requested
+    assert not gateway.at(1800).give_up_wake()
+    assert not gateway.told(1801).wake_requested
+    assert gateway.at(1801).give_up_wake()
+    assert not gateway.at(1802).give_up_wake()  # it is said once
+
+
+def test_a_wake_goes_by_the_policy_of_the_moment() -> None:
+    gateway = Gateway(Push(enabled=True, wake_ttl_seconds=1800))
+    gateway.at(0).wake()
+    gateway.push = Push(enabled=True, wake_ttl_seconds=60)
+    gateway.inbox.follow(gateway.push)
+    assert not gateway.told(61).wake_requested
+    assert gateway.at(61).give_up_wake()
+
+
+def test_a_wake_that_was_remembered_is_as_old_as_it_was() -> None:
+    gateway = Gateway(Push(enabled=True, wake_ttl_seconds=100))
+    gateway.at(0).wake(seconds_ago=70)
+    assert gateway.inbox.wake_age_seconds() == 70
+    assert gateway.told(30).wake_requested
+    assert not gateway.told(31).wake_requested
+    gateway.inbox.clear_wake()
+    assert gateway.inbox.wake_age_seconds() is None
 
 
 def test_reading_moves_nothing() -> None:

@@ -7,10 +7,13 @@ from collections.abc import AsyncIterator, Callable
 
 import aiohttp
 import pytest
+from structlog.testing import capture_logs
 
+from scaler.control import activity
+from scaler.control.model import Code, Decision
 from scaler.policy.layers import PolicyFile
 from scaler.serve.loop import Loop
-from scaler.serve.store import MemoryStore
+from scaler.serve.store import MemoryStore, Store
 from scaler.serve.workloads import Workload, Workloads
 from scaler.signals.observation import Demand, EngineSample, Observation
 
@@ -41,16 +44,18 @@ class Engine:
 
 
 class Scaler:
-    def __init__(self) -> None:
+    def __init__(self, store: Store | None = None) -> None:
         self.workloads = Workloads(PolicyFile.empty(), tick_seconds=0.1)
         self.engine = Engine()
         self.stopping = asyncio.Event()
-        self.loop = Loop(self.workloads, MemoryStore(), observe=self.engine)
+        self.store = store or MemoryStore()
+        self.loop = Loop(self.workloads, self.store, observe=self.engine)
+        self.loop.restore()
         self.task = asyncio.create_task(self.loop.run(self.stopping))
 
-    async def idle(self) -> Workload:
+    async def idle(self, **metadata: str) -> Workload:
         """A workload that has come to rest at zero."""
-        workload = self.workloads.register("ns/a", METADATA)
+        workload = self.workloads.register("ns/a", METADATA | metadata)
         async with asyncio.timeout(10):
             while workload.snapshot is None or workload.snapshot.decision.targets.active:
                 await self.workloads.wait_change(workload, workload.version, 1.0)
@@ -65,6 +70,14 @@ async def scaler() -> AsyncIterator[Scaler]:
     yield made
     made.stopping.set()
     await made.task
+
+
+async def becomes(scaler: Scaler, workload: Workload, active: bool) -> Decision:
+    """The decision with which the workload becomes so."""
+    async with asyncio.timeout(10):
+        while workload.snapshot is None or workload.snapshot.decision.targets.active is not active:
+            await scaler.workloads.wait_change(workload, workload.version, 1.0)
+    return workload.snapshot.decision
 
 
 async def woken(scaler: Scaler, workload: Workload, seconds: float) -> bool:
@@ -106,3 +119,57 @@ async def test_a_report_of_nothing_is_left_to_the_next_reading(scaler: Scaler) -
     await asyncio.sleep(0.2)
     assert workload.version == version
     assert scaler.engine.reads == reads  # one reading at a time
+
+
+@pytest.fixture
+def soon_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next attempt after a failed load comes at once."""
+    monkeypatch.setattr(activity, "WAKE_BACKOFF_SECONDS", 0.3)
+
+
+@pytest.mark.usefixtures("soon_again")
+async def test_a_wake_whose_load_fails_is_tried_again_until_a_replica_is_ready(scaler: Scaler) -> None:
+    workload = await scaler.idle(replicasLoadTimeoutSeconds="0.5")
+    await scaler.workloads.tell(workload, None)
+    for _ in range(2):  # nobody calls a second time
+        await becomes(scaler, workload, active=True)
+        failed = await becomes(scaler, workload, active=False)
+        assert Code.LOAD_FAILED in {reason.code for reason in failed.reasons}
+    await becomes(scaler, workload, active=True)
+    scaler.engine.up = True
+    loaded = await becomes(scaler, workload, active=False)  # served, and idle again
+    assert Code.IDLE_PROVEN in {reason.code for reason in loaded.reasons}
+    assert workload.inbox.wake_age_seconds() is None
+
+
+@pytest.mark.usefixtures("soon_again")
+async def test_a_wake_is_given_up_when_its_time_is_over_and_that_is_said(scaler: Scaler) -> None:
+    with capture_logs() as lines:
+        workload = await scaler.idle(replicasLoadTimeoutSeconds="0.5", pushWakeTtlSeconds="0.8")
+        await scaler.workloads.tell(workload, None)
+        await becomes(scaler, workload, active=True)
+        await becomes(scaler, workload, active=False)
+        await asyncio.sleep(1.5)
+    assert workload.snapshot is not None
+    assert not workload.snapshot.decision.targets.active
+    assert [line["event"] for line in lines if line["log_level"] == "warning"] == [
+        "wake given up, no replica got ready in its time"
+    ]
+
+
+async def test_a_wake_survives_a_restart(scaler: Scaler) -> None:
+    workload = await scaler.idle(pushWakeTtlSeconds="600")
+    await scaler.workloads.tell(workload, None)
+    async with asyncio.timeout(10):
+        while scaler.store.load()["ns/a"].wake_age_seconds is None:  # noqa: ASYNC110 -- a store rings no bell
+            await asyncio.sleep(0.05)
+    await asyncio.sleep(1.0)
+    after_a_kill = Scaler(scaler.store)
+    again, before = after_a_kill.workloads.get("ns/a"), workload.inbox.wake_age_seconds()
+    assert again is not None
+    assert before is not None
+    age = again.inbox.wake_age_seconds()
+    assert age is not None
+    assert abs(age - before) < 0.9  # both count from the call
+    after_a_kill.stopping.set()
+    await after_a_kill.task
