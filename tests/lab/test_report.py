@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+from datetime import UTC, datetime
 from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
@@ -122,6 +124,21 @@ def test_a_chart_of_nothing_is_still_a_chart() -> None:
     assert "<svg" in draw(Panel("empty", [Series("none", [], "red")]), 100.0)
     assert "<svg" in draw(Panel("empty", [Series("none", [], "red")], scale="log"), 100.0)
     assert "idle, so long" in draw(Panel("state", bands=[Band(0, 50, "idle, so long", "grey")]), 100.0)
+
+
+def test_an_axis_may_be_a_calendar() -> None:
+    """Whole steps of the clock, a midnight as its day, and no label that would be cut at the end."""
+
+    def labels(seconds: float, begin: datetime) -> list[str]:
+        svg = draw(Panel("load", [Series("", [(0.0, 1.0)], "red")]), seconds, begin)
+        return re.findall(r'text-anchor="middle">([^<]+)<', svg)
+
+    evening = datetime(2026, 6, 1, 21, 30, tzinfo=UTC)
+    assert labels(5 * 3600, evening) == ["22:00", "23:00", "Tue 2 Jun", "01:00", "02:00"]
+    assert labels(7 * 86_400, evening) == [f"{day} {date} Jun" for day, date in zip(
+        ("Tue", "Wed", "Thu", "Fri", "Sat", "Sun", "Mon"), range(2, 9), strict=True
+    )]  # fmt: skip
+    assert labels(3600, datetime(2026, 6, 1, 21, 0, tzinfo=UTC)) == ["21:15", "21:30", "21:45"]
 
 
 def test_quantiles_are_nearest_rank() -> None:

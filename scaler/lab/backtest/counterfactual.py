@@ -6,6 +6,7 @@ arrivals, their lengths and their tokens. Everything else is bent as far as arit
 - *What is in flight* is what was, or where R' makes a difference what a fluid model says
   (:mod:`scaler.lab.backtest.crowd`): fewer replicas work more slowly, and may fall behind. It runs as far as R'
   replicas have room for it, and the rest waits. Without any replica it is the gateway that holds all of it.
+- *Arrivals* are the past's; but what a gateway held for want of a replica reaches the first one at once.
 - *Mean times* (from which the decision learns what one replica serves) are stretched by the model's slowdown at the
   load of R' over that at R.
 - *Quantiles become bounds.* With more replicas than ran a latency would have been no higher, with fewer no lower. A
@@ -27,6 +28,7 @@ from typing import Any, Final
 from scaler.lab.backtest.crowd import Crowd, Pace
 from scaler.policy.model import Policy
 from scaler.signals.endpoint import QUEUED_SHARE
+from scaler.signals.flow import RECENT_SECONDS
 from scaler.signals.model import (
     Interval,
     Known,
@@ -53,6 +55,28 @@ class Had:
     def loading(self) -> int:
         """Asked for, and not yet ready."""
         return self.asked - self.ready
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """What the gateway let go when the first replica was ready: so many requests, so many seconds ago."""
+
+    requests: float = 0.0
+    seconds: float = math.inf
+
+    def seen_in(self, signals: Signals, window_seconds: float, tick_seconds: float) -> Signals:
+        """``signals`` with these among the arrivals, as the engine counts them."""
+        looks = {
+            "arrivals_per_second": window_seconds,
+            "arrivals_recent_per_second": max(RECENT_SECONDS, tick_seconds),
+            "arrivals_last_per_second": tick_seconds,
+        }
+        changed: dict[str, Any] = {
+            name: Known(rate.value + self.requests / span, rate.at)
+            for name, span in looks.items()
+            if self.seconds < span and isinstance(rate := getattr(signals, name), Known)
+        }
+        return replace(signals, **changed) if changed else signals
 
 
 def saturated(running: float, waiting: float) -> bool:
@@ -91,17 +115,19 @@ def measured_instead(
         pending_replicas=Known(float(had.loading), now),
         unschedulable_replicas=zero,
         pending=pending,
-        wake_demand=zero if policy.can_wake else past.wake_demand,
+        wake_demand=_wake(past, policy, now),
     )
 
 
-def at_zero(past: Signals, now: float) -> Signals:
-    """The signals of a tick in which the past had no replica: whatever demand there was, nothing recorded it, so that
-    it is taken for none.
+def at_zero(past: Signals, now: float, *, woken: bool) -> Signals:
+    """The signals of a tick in which no replica of the past was ready: whatever demand there was, nothing recorded it,
+    so that it is taken for none. ``woken``: a replica was asked for all the same; whoever asked had a reason, and that
+    is a wake.
     """
     zero = Known(0.0, now)
     return replace(
         past,
+        wake_demand=Known(1.0, now) if woken else past.wake_demand,
         arrivals_per_second=zero,
         arrivals_recent_per_second=zero,
         arrivals_last_per_second=zero,
@@ -130,7 +156,8 @@ def _without_replicas(past: Signals, counts: ReplicaCounts, in_flight: float, po
     """As production sees a workload at zero: no engine speaks, and a gateway, if one may, tells what it holds."""
     told = known_value(past.pending)
     held = in_flight + (told or 0.0)
-    demand = Demand(now, held, wake_requested=False) if policy.can_wake or told is not None else None
+    woken = known_value(past.wake_demand) == 1.0
+    demand = Demand(now, held, wake_requested=woken) if policy.can_wake or told is not None else None
     observation = Observation(now, {}, demand, absent="no replica is ready", replicas=counts)
     _, signals = fold(History(), observation, now, policy, interval_seconds=1.0)
     return replace(signals, arrivals_dispersion=past.arrivals_dispersion)
@@ -192,6 +219,12 @@ def _bent(signal: Signal[Latency], slower: float, no_worse: bool, no_better: boo
         mean_seconds=latency.mean_seconds * slower,
     )
     return Known(bent, signal.at)
+
+
+def _wake(past: Signals, policy: Policy, now: float) -> Signal[float]:
+    if not policy.can_wake:
+        return NotApplicable("no wake source is configured")
+    return past.wake_demand if isinstance(past.wake_demand, Known) else Known(0.0, now)
 
 
 def _or_zero(signal: Signal[float]) -> float:

@@ -78,7 +78,7 @@ def _demand(backtest: Backtest) -> Iterator[str]:
     if found.none_ready_minutes:
         yield (
             f"Demand while no replica was ready ({minutes(found.none_ready_minutes)}). No series tells who asked then; "
-            "it is taken for nobody."
+            "it is taken for nobody, but for a wake where a replica was asked for."
         )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
@@ -18,7 +18,7 @@ from scaler.control.decide import decide
 from scaler.control.flow import flow_need
 from scaler.control.model import CapacityEstimate, Decision, Memory, Now, Reason
 from scaler.control.situation import judge_objectives
-from scaler.lab.backtest.counterfactual import Had, at_zero, cap_of, measured_instead
+from scaler.lab.backtest.counterfactual import Had, Released, at_zero, cap_of, measured_instead
 from scaler.lab.backtest.crowd import Crowd, Pace
 from scaler.lab.backtest.past import Kind, Tick
 from scaler.lab.enact import OUR_BEHAVIOUR, OUR_COOLDOWN_SECONDS, OUR_POLLING_SECONDS, ThroughKeda
@@ -129,6 +129,8 @@ class Player:
     _enactor: Enactor = field(init=False)
     _memory: Memory = field(default_factory=Memory)
     _crowd: Crowd = field(default_factory=Crowd)
+    _served: bool = True
+    _released: Released = field(default_factory=Released)
 
     def __post_init__(self) -> None:
         self.replicas = Replicas(self.cold_start_seconds)
@@ -155,14 +157,21 @@ class Player:
             self.replicas.move(at, self._enactor.enact(wish, 1.0, asked, at))
 
     def _decided(self, tick: Tick) -> tuple[Moment, Wish]:
-        past = at_zero(tick.signals, tick.unix) if tick.kind == "none ready" else tick.signals
+        past = tick.signals
+        if tick.kind == "none ready":
+            past = at_zero(past, tick.unix, woken=bool(tick.paid))
         had, ran = self.replicas.had, tick.ready
+        self._released = replace(self._released, seconds=self._released.seconds + self.tick_seconds)
+        if had.ready and not self._served:
+            self._released = Released(self._crowd.instead, 0.0)
+        self._served = had.ready > 0
         if ran is not None:
             cap = cap_of(self.policy, past)
             self._crowd = self._crowd.after(past, ran, had.ready, self.pace, cap, self.tick_seconds)
         signals = measured_instead(
             past, had.ready if ran is None else ran, had, self._crowd, self.pace, self.policy, tick.unix
         )
+        signals = self._released.seen_in(signals, self.policy.window_seconds, self.tick_seconds)
         now = Now(datetime.fromtimestamp(tick.unix, UTC), tick.unix)
         decision = decide(self.policy, self._memory, signals, now)
         before = self._memory.targets

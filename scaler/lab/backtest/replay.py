@@ -93,6 +93,7 @@ class Replay:
     _up: dict[Place, _Newest] = field(default_factory=dict)
     _counts: dict[tuple[tuple[str, str], ...], _Newest] = field(default_factory=dict)
     _pulse_at: float = float("-inf")
+    _recorded: bool = False
     _queried: dict[str, Known[float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -154,7 +155,8 @@ class Replay:
             said = Round(self._wanted, now, 0.0, 0, targets, present, failing, told, part.partial)
         found = find(said, self.bound, self._found, now)
         self._found = found.replicas
-        self._meet(now, part)
+        self._meet(now, part, told=self._recorded)
+        self._recorded = recorded
         observation = Observation(
             now,
             found.endpoints,
@@ -168,8 +170,8 @@ class Replay:
         )
         return Seen(now, observation, recorded, len(found.endpoints))
 
-    def _meet(self, now: float, part: Part) -> None:
-        """Learn how long replicas take that come up under our eyes."""
+    def _meet(self, now: float, part: Part, *, told: bool) -> None:
+        """Learn how long replicas take that come up under our eyes; after a gap (``told`` False) nobody saw when."""
         for name, replica in self._found.items():
             if name in self._met:
                 continue
@@ -177,7 +179,7 @@ class Replay:
             pod = replica.targets[0].labels.get("pod", "")
             created, started = part.created.get(pod), replica.sample.process_start_seconds
             since = created if created is not None else started
-            if since is not None and since > self.begin and 0 < now - since < LONGEST_LOAD_SECONDS:
+            if told and since is not None and since > self.begin and 0 < now - since < LONGEST_LOAD_SECONDS:
                 self.loads.append(replica.sample.at - since)
                 self.created_told = self.created_told or created is not None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from threading import Thread
 from urllib.parse import parse_qs
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from scaler.cli import app
@@ -267,6 +269,20 @@ def test_help_teaches() -> None:
     assert code == 0
     for words in ("Try it:", "Then:", "Exit status: 0 backtested", "what it cannot know"):
         assert words in " ".join(text.split())
+
+
+def test_what_the_guide_shows_can_be_typed() -> None:
+    text = (Path(__file__).parents[3] / "docs" / "backtest.md").read_text(encoding="utf-8").replace("\\\n", " ")
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    shown = re.findall(r"(?:^ *|`)loadtide ([a-z]+)([^`\n]*)", text, re.MULTILINE)
+    assert sum(command == "backtest" for command, _ in shown) >= 3
+    for command, arguments in shown:
+        known = {option for parameter in commands[command].params for option in parameter.opts}
+        assert set(re.findall(r"--[a-z-]+", arguments)) <= known
+    own = {option for parameter in commands["backtest"].params for option in parameter.opts}
+    assert set(re.findall(r"`(--[a-z-]+)", text)) <= own
+    links = re.findall(r"\]\((?!https?://)([^)#]+)", text)
+    assert [link for link in links if not (Path(__file__).parents[3] / "docs" / link).exists()] == []
 
 
 def test_the_past_is_what_the_tests_say(hour: Remembered) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaler.lab.backtest.counterfactual import Had, at_zero, cap_of, measured_instead
+from scaler.lab.backtest.counterfactual import Had, Released, at_zero, cap_of, measured_instead
 from scaler.lab.backtest.crowd import UNHURRIED, Crowd, Pace
 from scaler.policy.model import Policy
 from scaler.signals.model import (
@@ -181,8 +181,32 @@ def test_a_gateway_s_own_queue_is_added_to_what_is_in_flight() -> None:
     assert instead(2, told).pending == Known(5.0, NOW)
 
 
+def test_who_asked_for_a_replica_while_none_was_ready_had_a_reason() -> None:
+    """It wakes the scaler's, if it has none either and anything may wake it."""
+    woken = at_zero(replace(past(), wake_demand=NotApplicable("none")), NOW, woken=True)
+    asleep = measured_instead(woken, 0.0, Had(0, 0), Crowd(), UNHURRIED, POLICY, NOW)
+    assert asleep.wake_demand == Known(1.0, NOW)
+    assert measured_instead(woken, 0.0, Had(2, 2), Crowd(), UNHURRIED, POLICY, NOW).wake_demand == Known(1.0, NOW)
+    nobody = measured_instead(woken, 0.0, Had(2, 2), Crowd(), UNHURRIED, policy_of(), NOW)
+    assert isinstance(nobody.wake_demand, NotApplicable)
+
+
+def test_what_the_gateway_held_reaches_the_first_replica_at_once() -> None:
+    def rates(seconds: float) -> list[float | None]:
+        before = replace(past(), arrivals_recent_per_second=Known(2.0, NOW), arrivals_last_per_second=Known(2.0, NOW))
+        found = Released(60.0, seconds).seen_in(before, 60.0, 15.0)
+        names = ("arrivals_per_second", "arrivals_recent_per_second", "arrivals_last_per_second")
+        return [known_value(getattr(found, name)) for name in names]
+
+    assert rates(0.0) == [3.0, 6.0, 6.0]
+    assert rates(15.0) == [3.0, 2.0, 2.0]
+    assert rates(60.0) == [2.0, 2.0, 2.0]
+    doubtful = Signals(arrivals_per_second=Stale(2.0, NOW))
+    assert Released(60.0, 0.0).seen_in(doubtful, 60.0, 15.0) == doubtful
+
+
 def test_at_zero_nothing_is_wanted_and_nothing_is_slow() -> None:
-    found = at_zero(Signals(), NOW)
+    found = at_zero(Signals(), NOW, woken=False)
     assert [known_value(getattr(found, name)) for name in ("arrivals_per_second", "running", "waiting")] == [0, 0, 0]
     assert isinstance(found.ttft_seconds, NotApplicable)
     assert not found.counters_moved

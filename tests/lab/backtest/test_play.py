@@ -125,6 +125,18 @@ def test_at_zero_a_request_of_the_past_wakes_it() -> None:
     assert (woke.before, woke.reason.code if woke.reason else None) == (0, "demand_from_zero")
 
 
+def test_at_zero_it_wakes_when_the_past_was_woken_though_nobody_saw_why() -> None:
+    """Requests at a gateway are in no engine's series; a replica that was asked for is."""
+    past = ticks(4200, lambda at: 1.0 if at <= 300 else 0.0)
+    nothing = Signals(pending=NotApplicable("no wake source is configured"))
+    for index, tick in enumerate(past):
+        if index >= 140:  # 35 min: the past had none, and from an hour on one that loads
+            past[index] = Tick(tick.unix, "none ready", nothing, 0.0, 1.0 if index >= 240 else 0.0)
+    moments, _ = played(past, policy_of(**SERVES, **{"push.enabled": "true"}), 120.0)
+    assert at(moments, 3600).asked == 0
+    assert at(moments, 3630).asked == 1
+
+
 def test_a_gap_holds_what_there_is() -> None:
     past = ticks(1800, lambda at: 4.0, ran=4.0)
     lost = Unknown("the server recorded nothing of anybody")

@@ -151,6 +151,16 @@ async def test_how_long_replicas_take_is_learned_from_those_that_come_up() -> No
     assert found.replay.created_told
 
 
+async def test_of_a_replica_that_came_up_while_nobody_looked_nothing_is_learned() -> None:
+    server = Remembered()
+    for at in (*range(15, 301, 15), *range(900, 1201, 15)):
+        server.pulse(float(at))
+        server.scrape(float(at), A)
+        if at >= 900:
+            server.scrape(float(at), B, started=400.0)
+    assert (await replayed(server, 1200)).replay.loads == []
+
+
 async def test_without_kube_state_metrics_from_the_start_of_the_process() -> None:
     server = Remembered()
     for at in range(15, 901, 15):
