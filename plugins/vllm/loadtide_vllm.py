@@ -177,7 +177,9 @@ class Follower:
         self.broken = False
         #: Set whenever something else is applied.
         self.changed = threading.Event()
-        self._rank = int(getattr(getattr(scheduler, "parallel_config", None), "data_parallel_index", 0) or 0)
+        parallel = getattr(scheduler, "parallel_config", None)
+        rank = getattr(parallel, "data_parallel_index", None)  # newer versions tell the two apart
+        self._rank = int((getattr(parallel, "data_parallel_rank", 0) if rank is None else rank) or 0)
 
     def step(self) -> None:
         """Before a step, in the engine's thread. Never raises and never waits."""
@@ -197,7 +199,8 @@ class Follower:
     def _break(self) -> None:
         self.broken = True
         with contextlib.suppress(Exception):
-            self._applied = self._knobs.set(None)
+            self._applied = self._knobs.wanted(None)
+            self._knobs.set(None)
         with contextlib.suppress(Exception):
             log.exception("loadtide: setting the scheduler failed; the engine keeps its own setting from now on")
 

@@ -277,6 +277,43 @@ def test_a_scheduler_that_cannot_be_set_is_left_alone_and_the_engine_goes_on(cap
     assert len(caplog.records) == 1  # once, not at every step
 
 
+class Jammed(Scheduler032):
+    """One whose budget can no longer be set, once it is jammed."""
+
+    jammed = False
+
+    @property
+    def max_num_scheduled_tokens(self) -> int:
+        return 64
+
+    @max_num_scheduled_tokens.setter
+    def max_num_scheduled_tokens(self, value: int) -> None:
+        if self.jammed:
+            raise AttributeError("no longer settable")
+
+
+def test_what_was_set_before_something_went_wrong_is_put_back() -> None:
+    engine = Engine(Jammed)
+    engine.load(60, answer=9)
+    engine.link.publish(2)
+    engine.step(20)
+    assert engine.running == 2
+    engine.scheduler.jammed = True
+    engine.link.publish(3)
+    engine.step(20)
+    assert engine.follower.broken
+    assert engine.running == 8
+    assert engine.follower.report("chat-0")["generation"] is None
+
+
+def test_until_there_is_a_target_the_knobs_are_whoever_s_they_are() -> None:
+    engine = Engine(Scheduler032)
+    engine.load(60, answer=9)
+    engine.scheduler.max_num_active_reqs = 5  # by somebody else
+    engine.step(3)
+    assert engine.running == 5
+
+
 # -- ways in
 
 
