@@ -344,7 +344,7 @@ async def test_a_stuck_call_holds_nobody_up_and_no_second_round_is_begun(
     assert time.monotonic() - began < 5
     assert {(told.up, told.reason, told.readings) for told in answers} == {(False, TIMED_OUT, ())}
     assert here.nvml.calls["nvmlDeviceGetCount"] == rounds + 1
-    assert {thread.ident for thread in threading.enumerate()} == before
+    assert {thread.ident for thread in threading.enumerate()} <= before
     assert lines(log) == ["info: local GPUs are read", "warning: local GPUs cannot be read"]
 
     here.nvml.blocks_until.set()
