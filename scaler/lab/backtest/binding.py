@@ -88,14 +88,13 @@ def _by_name(preset: Preset, policy: Policy, namespace: str, name: str, rows: li
         if chosen:
             said = f'bound by {label}="{name}" in namespace {namespace}'
             return Binding({**place, label: name}, None, _target(policy, chosen), said)
-    groups = _groups(preset, rows)
     names = {owner.name for owner in owners.values() if owner is not None and owner.name}
-    if len(groups) == 1 and len(names) == 1 and None not in owners.values():
+    if len(names) == 1 and None not in owners.values():
         (only,) = names
         assert only is not None
         said = f"no pod is named {name}-...; taken is the only {preset.name} workload of {namespace}, pods {only}-..."
         return _named(policy, namespace, only, owners, said)
-    listed = [f"--match {label}={quoted(value)} ({pods})" for (label, value), pods in groups.items()]
+    listed = [f"--match {label}={quoted(value)} ({pods})" for (label, value), pods in _groups(preset, rows).items()]
     raise NoSuchWorkloadError(
         f"no {preset.name} workload of namespace {namespace} is called {name}: neither pods named {name}-..., nor a "
         f"label with that value. Name one of those that are there with --match namespace={namespace} and "

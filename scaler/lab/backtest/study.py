@@ -165,7 +165,9 @@ class _Past:
                 f"the series are there, but no replica has two samples between {shown_time(self.setting.span.since)} "
                 f"and {shown_time(self.setting.span.until)} UTC; take a longer --range"
             )
-        cold_start = self._cold_start(replay)
+        cold_start = cold_start_of(
+            self.setting.cold_start_seconds, replay.loads, replay.created_told, policy.replicas.cold_start_seconds
+        )
         pace = fit_pace(measure.pace)
         player = Player(policy, pace, cold_start.seconds, self.tick_seconds)
         moments = list(player.play(self.ticks))
@@ -194,16 +196,19 @@ class _Past:
             bytes=self.bytes,
         )
 
-    def _cold_start(self, replay: Replay) -> ColdStart:
-        given, loads = self.setting.cold_start_seconds, sorted(replay.loads)
-        if given is not None:
-            return ColdStart(given, "as given")
-        if len(loads) < LEAST_LOADS:
-            few = f"{len(loads)} came up in the past, too few to tell" if loads else "none came up in the past"
-            return ColdStart(self.setting.policy.replicas.cold_start_seconds, f"the policy's word: {few}")
-        since = "a pod's creation" if replay.created_told else "the process' start (without scheduling and image pull)"
-        seconds = loads[min(len(loads) - 1, math.ceil(0.95 * len(loads)) - 1)]
-        return ColdStart(seconds, f"P95 of {len(loads)} replicas that came up, from {since} to the first sample")
+
+def cold_start_of(given: float | None, loads: Sequence[float], created_told: bool, declared: float) -> ColdStart:
+    """What was ``given``; else P95 (nearest rank) of the ``loads`` that were seen, if they are enough; else what the
+    policy ``declared``. ``created_told``: the loads count from the pods' creation.
+    """
+    if given is not None:
+        return ColdStart(given, "as given")
+    if len(loads) < LEAST_LOADS:
+        few = f"{len(loads)} came up in the past, too few to tell" if loads else "none came up in the past"
+        return ColdStart(declared, f"the policy's word: {few}")
+    since = "a pod's creation" if created_told else "the process' start (without scheduling and image pull)"
+    seconds = sorted(loads)[math.ceil(0.95 * len(loads)) - 1]
+    return ColdStart(seconds, f"P95 of {len(loads)} replicas that came up, from {since} to the first sample")
 
 
 def gaps(moments: Sequence[Moment], tick_seconds: float) -> list[Span]:

@@ -85,6 +85,17 @@ async def test_the_namespace_s_only_workload_is_taken_and_that_is_said() -> None
     assert found.said.startswith("no pod is named mistral-...; taken is the only vllm workload of chat, pods vllm-...")
 
 
+async def test_one_workload_of_two_models_is_still_one() -> None:
+    found = server("vllm-7d9f8c5b6d-x2kqz")
+    found.add(
+        "vllm:num_requests_running",
+        {"namespace": "chat", "pod": "vllm-7d9f8c5b6d-x2kqz", "model_name": "b"},
+        3600.0,
+        1.0,
+    )
+    assert (await bound(found, "chat/mistral")).target == ScaleTarget(kind="deployment", name="vllm")
+
+
 async def test_of_several_none_is_guessed_but_each_is_named() -> None:
     said = await missing(server("vllm-7d9f8c5b6d-x2kqz", "other-7d9f8c5b6d-x2kqz"), "chat/mistral")
     assert "no vllm workload of namespace chat is called mistral" in said

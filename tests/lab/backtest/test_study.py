@@ -15,7 +15,7 @@ from scaler.lab.backtest.limits import what_it_cannot_know
 from scaler.lab.backtest.page import page
 from scaler.lab.backtest.show import show
 from scaler.lab.backtest.span import Span
-from scaler.lab.backtest.study import Backtest, NothingReadError, Setting, study
+from scaler.lab.backtest.study import Backtest, NothingReadError, Setting, cold_start_of, study
 from scaler.lab.backtest.summary import compared, next_steps, remarks, shares
 from scaler.lab.scenarios import LONG, drawn, sawtooth
 from scaler.lab.truth import Truth
@@ -92,6 +92,23 @@ def test_what_is_given_wins_over_what_was_measured(ours: tuple[Remembered, Lived
     assert any(
         "The policy says 120 s: correct replicas.cold_start_seconds" in line for line in what_it_cannot_know(result)
     )
+
+
+@pytest.mark.parametrize(
+    ("loads", "seconds", "source"),
+    [
+        ([], 120.0, "the policy's word: none came up in the past"),
+        ([60.0, 900.0], 120.0, "the policy's word: 2 came up in the past, too few to tell"),
+        ([70.0, 60.0, 90.0], 90.0, "P95 of 3 replicas that came up, from a pod's creation to the first sample"),
+        ([60.0] * 19 + [900.0], 60.0, "P95 of 20 replicas"),
+        ([60.0] * 18 + [300.0, 900.0], 300.0, "P95 of 20 replicas"),
+    ],
+)
+def test_a_cold_start_is_what_95_of_100_replicas_took(loads: list[float], seconds: float, source: str) -> None:
+    found = cold_start_of(None, loads, True, 120.0)
+    assert found.seconds == seconds
+    assert found.source.startswith(source)
+    assert "without scheduling and image pull" in cold_start_of(None, [60.0] * 3, False, 120.0).source
 
 
 def test_a_guessed_capacity_is_called_a_guess(ours: tuple[Remembered, Lived]) -> None:
