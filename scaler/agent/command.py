@@ -175,7 +175,7 @@ def agent(
     [dim]loadtide agent --workload chat/llama-8b --scaler http://127.0.0.1:8080 --engine sglang \\
       --engine-url http://127.0.0.1:30000 --http 127.0.0.1:9410[/dim]
 
-    Next: curl http://127.0.0.1:9410/metrics, and docs/agent.md for each engine. Pods: deploy/examples/agent-*.yaml.
+    Next: curl http://127.0.0.1:9410/metrics; docs/agent.md has every engine, deploy/examples/sglang-agent.yaml a pod.
     """
     configure_logs(log_level.value)
     pod_name = replica or socket.gethostname()
