@@ -7,7 +7,7 @@ ever better, and a change that noise can't explain cuts the past off at once. Wh
 an expected E differ by chance as 2·√(C/φ + 3/8) - 2·√(E/φ + 3/8), which is standard normal to a good approximation
 even for few counts (Anscombe 1948; φ as in quasi-Poisson regression).
 
-φ is taken from the differences of neighbouring counts, Σ(cᵢ₊₁ - cᵢ)²/(2(n-1)·mean), the largest left out: variance/mean
+φ is taken from the differences of neighbouring counts, Σ(cᵢ₊₁ - cᵢ)²/(2(n-1)·mean), one step left out: variance/mean
 over half an hour would call a day's slope, or one step, dispersion, and then nothing would be news any more.
 
 A line's slope is drawn towards 0 by how little it is known (ridge): over short stretches it is all noise.
@@ -33,17 +33,26 @@ NOISE_DEVIATIONS = 3.0
 SLOPE_SPREAD_PER_SECOND = 1.0 / 150.0
 #: Counts needed for φ; with fewer arrivals are taken to be Poisson.
 COUNTS_FOR_NOISE = 8
+#: Among so many the second half of a step is little, and leaving a second difference out of bursts takes them for level
+#: (lab, bursts of CV 4 on 70B: 16 % more GPU-hours; kept in among fewer, a jump 0 to 200 ended at 32 replicas for 21).
+COUNTS_THAT_HIDE_A_STEP = 24
 _POSITIONS = tuple(float(index) for index in range(STRETCHES[-1]))
 _LEVELLED = 0.375
 
 
 def noise_dispersion(counts: Sequence[float]) -> float:
-    """φ >= 1 from neighbouring counts' differences."""
+    """φ >= 1 from neighbouring counts' differences, without the largest; of few without the larger one beside it too: a
+    step lies within a count, and so in two differences.
+    """
     number, total = len(counts), sum(counts)
     if number < COUNTS_FOR_NOISE or total <= 0:
         return 1.0
     squares = [(later - earlier) ** 2 for earlier, later in pairwise(counts)]
-    return max(1.0, (sum(squares) - max(squares)) / (2 * (number - 2)) / (total / number))
+    left_out = [max(squares)]
+    if number < COUNTS_THAT_HIDE_A_STEP:
+        step = squares.index(left_out[0])
+        left_out.append(max(squares[step - 1 : step] + squares[step + 1 : step + 2]))
+    return max(1.0, (sum(squares) - sum(left_out)) / (2 * (number - 1 - len(left_out))) / (total / number))
 
 
 def fit_trend(counts: Sequence[float], slot_seconds: float, age_seconds: float) -> ArrivalTrend | None:

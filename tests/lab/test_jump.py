@@ -39,11 +39,11 @@ def test_ours_keeps_more_promises_than_doubling(cold_start: int) -> None:
 
 @pytest.mark.parametrize("cold_start", SECONDS)
 def test_ours_asks_for_about_what_is_needed(cold_start: int) -> None:
-    """Overshoot against λ/μ* + backlog/(T_drain·μ*). Nothing to spare with a cold start; without one the requests that
-    the jump left in the engines ask for half as much again. Doubling, the HPA and the KPA ask for up to three times it.
+    """Overshoot against λ/μ* + backlog/(T_drain·μ*): at most 15 %, and what rounding up takes. Doubling, the HPA and
+    the KPA ask for up to three times it.
     """
     ours = jumped(cold_start, "adaptive")
-    assert most_asked(ours) <= 1.5 * most_needed(ours.case.truth, ours.run.timeline) + 1
+    assert most_asked(ours) <= 1.15 * most_needed(ours.case.truth, ours.run.timeline) + 1
 
 
 def test_ours_decides_at_once() -> None:
