@@ -4,5 +4,5 @@ from __future__ import annotations
 
 from hypothesis import settings
 
-settings.register_profile("loadtide")
+settings.register_profile("loadtide", deadline=None)
 settings.load_profile("loadtide")
