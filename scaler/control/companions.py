@@ -19,6 +19,8 @@ from scaler.signals.model import known_value
 
 #: A change of the queue limit by less than this share is none.
 BAND_SHARE = 0.25
+#: No queue is longer; a rate measured on a request that took no time would say so.
+MOST_QUEUED = 1_000_000
 
 
 def accompanied(situation: Situation, targets: Targets) -> Targets:
@@ -42,4 +44,4 @@ def workers_of(policy: Policy, batch: float) -> int:
 
 def _queue_limit(situation: Situation, size: float) -> int:
     rate, bound = situation.capacity.requests_per_second, critical_wait_seconds(situation)
-    return max(1, math.floor(size if rate is None or bound is None else rate * bound))
+    return max(1, math.floor(size if rate is None or bound is None else min(rate * bound, MOST_QUEUED)))

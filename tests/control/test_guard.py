@@ -84,7 +84,7 @@ def test_a_first_tick_is_awaited() -> None:
     assert guarded(LOADED, Memory(), Signals(kv_use_ratio=Known(0.99, 1000.0)), now, last) is None
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.integers(0, 2**32))
 def test_it_only_shrinks_or_holds_and_leaves_the_rest_alone(seed: int) -> None:
     chance = Random(seed)

@@ -222,7 +222,7 @@ def some_override(chance: Random, utc: Any) -> Override | None:
     return Override(replicas, batch, utc + timedelta(seconds=chance.choice((1, 20, 4000))), "ana")
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.integers(0, 2**32))
 def test_properties_of_every_mode(seed: int) -> None:
     chance = Random(seed)
