@@ -10,7 +10,7 @@ from scaler.serve.copies import Copies
 from scaler.serve.holding import Held
 from scaler.serve.membership import Membership
 from scaler.serve.override_relay import overrule
-from scaler.serve.ownership import plan
+from scaler.serve.ownership import member_of, plan
 from scaler.serve.redis_store import RedisStore
 from scaler.serve.relay import Relay
 from scaler.serve.succession import inherit
@@ -67,8 +67,12 @@ class Claims:
         )
         for name in todo.hand_over[:AT_ONCE]:
             await self.release(name)
-        await asyncio.gather(*(self._claim(name, owners[name]) for name in todo.claim[:AT_ONCE]))
-        if len(todo.claim) > AT_ONCE:
+        peers, us = self._membership.peers, self._membership.member
+        ended = {owner for name in todo.claim if (owner := owners[name]) is not None and member_of(owner) != us}
+        await peers.look_at_ended(ended)
+        ours = [name for name in todo.claim if owners[name] not in peers.act_alone]
+        await asyncio.gather(*(self._claim(name, owners[name]) for name in ours[:AT_ONCE]))
+        if len(ours) > AT_ONCE:
             self._membership.after_beat.set()
 
     async def _claim(self, name: str, taken_from: str | None) -> None:

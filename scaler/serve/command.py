@@ -106,6 +106,16 @@ def serve(
             envvar="LOADTIDE_HEALTH",
         ),
     ] = None,
+    peers_port: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            max=65535,
+            help="With a Redis store: the port where scalers ask each other whether Redis is silent for all, on the "
+            "address that leads to Redis; 0: any free one. Where they cannot reach it, a silent Redis stops all.",
+            envvar="LOADTIDE_PEERS_PORT",
+        ),
+    ] = 0,
     forget_after_seconds: Annotated[
         float,
         typer.Option(
@@ -146,6 +156,7 @@ def serve(
                 policy,
                 MemoryStore() if store == "memory" or shared else SqliteStore(Path(store)),
                 shared=shared,
+                peers_port=peers_port,
                 listening=Listening(
                     address(grpc),
                     address(http),

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine
+import math
+from collections.abc import Callable, Collection, Coroutine
 from typing import Any
 
 import structlog
@@ -45,13 +46,17 @@ START_SECONDS = 3.0
 
 
 class SharedOwnership:
-    """This scaler among others, over ``link``. ``steady_seconds``: see :mod:`scaler.serve.claims`."""
+    """This scaler among others, over ``link``. ``peers_port``: see :mod:`scaler.serve.peers`; ``steady_seconds``: see
+    :mod:`scaler.serve.claims`.
+    """
 
-    def __init__(self, workloads: Workloads, link: RedisLink, *, steady_seconds: float = STEADY_SECONDS) -> None:
+    def __init__(
+        self, workloads: Workloads, link: RedisLink, *, peers_port: int = 0, steady_seconds: float = STEADY_SECONDS
+    ) -> None:
         self._workloads = workloads
         self._link = link
         self._store = store = RedisStore(link)
-        self._membership = Membership(link, store, workloads.mono)
+        self._membership = Membership(link, store, workloads.mono, peers_port)
         self._lease = self._membership.lease
         self._held: dict[str, Held] = {}
         self._copies = Copies(workloads, store, self._membership, self._held.__contains__)
@@ -70,12 +75,21 @@ class SharedOwnership:
         self._compare_due = workloads.mono()
         self._told_restarts = 0
         self._compared = asyncio.Event()
+        #: When everything was compared first; whether a beat since has told which of the owners met then have ended,
+        #: and these have been looked at.
+        self._compared_at = math.inf
+        self._looked = False
         self._tasks: set[asyncio.Task[Any]] = set()
 
     @property
     def trouble(self) -> str | None:
         """Why Redis does not answer; None while it does."""
         return self._membership.trouble
+
+    @property
+    def deaf(self) -> bool:
+        """Whether Redis does not answer: what others were asked we cannot hear."""
+        return not self._lease.in_reach
 
     def owns(self, name: str) -> bool:
         """Whether we hold it, and the lease lasts or there is no Redis to give it to anybody else."""
@@ -122,14 +136,23 @@ class SharedOwnership:
             return workload.snapshot
         if not self._lease.in_reach:
             raise OwnerUnheard(f"{name}: its owner's last decision cannot be read: {self.trouble}")
-        settled = self._lease.settled(mono())
-        return await self._copies.latest(workload, None if settled else frozenset(self._membership.living))
+        return await self._copies.latest(workload, self._answerable())
+
+    def _answerable(self) -> Collection[str] | None:
+        """The sessions whose workloads can be answered for; None: all. An owner whose session has ended may have come
+        to say something else meanwhile.
+        """
+        if not self._looked:
+            return self._membership.beating
+        if self._lease.settled(self._workloads.mono()) and not self._membership.peers.act_alone:
+            return None
+        return frozenset(self._membership.living)
 
     async def tell(self, workload: Workload, told: Told) -> None:
         """Into Redis, where the owner of the moment and its successors find it; what is ours is heard at once, too."""
         if self.owns(workload.name):
             put(workload, told)
-            self._run(self._keep_told(workload, told))
+            self._run(self._relay.tell(workload, told))  # for a successor: we have heard it ourselves
             return
         try:
             if not self._lease.in_reach:
@@ -152,8 +175,9 @@ class SharedOwnership:
 
     async def start(self) -> None:
         """Begin to beat, listen and follow; wait a little for the first contact, so that readiness means something."""
-        for keeping in (self._membership.keep(), self._listen(), self._copies.follow(), self._keep()):
-            self._run(keeping)
+        keeping = (self._membership.keep(), self._membership.peers.watch(), self._listen(), self._copies.follow())
+        for each in (*keeping, self._keep()):
+            self._run(each)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(START_SECONDS):
                 await self._compared.wait()
@@ -187,6 +211,7 @@ class SharedOwnership:
 
     async def _see_to(self) -> None:
         """What we hold is written, what nobody asks for is let go, what is ours to take is taken."""
+        beat_since = self._lease.answered_at > self._compared_at
         known = set(self._workloads.names())
         gone, self._known = self._known - known, known
         for name in gone:
@@ -210,10 +235,12 @@ class SharedOwnership:
             self._compare_due = now + COMPARE_SECONDS
             await self._copies.compare()
             await self._overrides.take(self._held)
+            self._compared_at = min(self._compared_at, self._workloads.mono())
             self._compared.set()
             held = filter(None, map(self._workloads.get, self._held))
             self._untold |= {workload.name for workload in held if self._copies.is_news(workload)}
         await self._claims.balance(now)
+        self._looked = self._looked or beat_since
 
     # -- writes --------------------------------------------------------------------------------------------------------
 
@@ -249,8 +276,7 @@ class SharedOwnership:
         raise Superseded
 
     async def _rewrite(self, name: str) -> None:
-        held = self._held.get(name)
-        if held is not None and not held.writing.locked():
+        if (held := self._held.get(name)) is not None and not held.writing.locked():
             with contextlib.suppress(Superseded, RedisTrouble):
                 await self._write(name, held)
 
@@ -285,7 +311,7 @@ class SharedOwnership:
                 self._to_take.add(name)
                 self._run(self._take_applied(name))
             case ["override", name] if self.owns(name):
-                self._run(self._take_override(name))
+                self._run(self._overrides.take((name,)))
             case ["registered", _]:
                 self._to_learn = True
                 self._membership.after_beat.set()
@@ -298,35 +324,27 @@ class SharedOwnership:
             case _:
                 return
 
-    async def _keep_told(self, workload: Workload, told: Told) -> None:
-        """For a successor: we have heard it ourselves."""
-        with contextlib.suppress(RedisTrouble):
-            await self._relay.tell(workload, told)
-
     async def _take_applied(self, name: str) -> None:
         """What replicas reported to others; once for the many that report within a moment."""
         await asyncio.sleep(APPLIED_SECONDS)
         self._to_take.discard(name)
-        with contextlib.suppress(RedisTrouble):
-            applied = await self._store.applied(name)
-            workload = self._workloads.get(name)
-            if workload is not None:
-                self._relay.put_applied(workload, applied)
+        workload = self._workloads.get(name)
+        if workload is not None:
+            await self._relay.take_applied(workload)
 
     async def _take_demand(self, name: str, *, evaluate: bool) -> None:
-        with contextlib.suppress(RedisTrouble):
-            demand = await self._store.demand(name)
-            workload = self._workloads.get(name)
-            if workload is not None and self.owns(name):
-                self._relay.put(workload, demand)
-                if evaluate:
-                    self._workloads.evaluate_soon(workload)
-
-    async def _take_override(self, name: str) -> None:
-        with contextlib.suppress(RedisTrouble):
-            await self._overrides.take((name,))
+        demand = await self._store.demand(name)
+        workload = self._workloads.get(name)
+        if workload is not None and self.owns(name):
+            self._relay.put(workload, demand)
+            if evaluate:
+                self._workloads.evaluate_soon(workload)
 
     def _run(self, work: Coroutine[Any, Any, object]) -> None:
-        task = asyncio.create_task(work)
+        async def unless_in_trouble() -> None:
+            with contextlib.suppress(RedisTrouble):
+                await work
+
+        task = asyncio.create_task(unless_in_trouble())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -29,8 +29,8 @@ BEAT_SECONDS = 0.75
 RETRY_SECONDS = 0.25
 #: An owner stops this long before Redis would call its lease ended, for clocks that do not run equally fast.
 MARGIN_SECONDS = 0.1
-#: How long a refused connection proves that there is no Redis.
-REFUSED_SECONDS = 1.0
+#: How long it is proven that there is no Redis by a refused connection, or by everybody's word that it is silent.
+PROVEN_SECONDS = 1.0
 #: After the end of its lease, an owner without a Redis waits this long before it acts alone: if Redis were to come back
 #: before that with what it had stored, other scalers would still take the old lease for a living one.
 ALONE_AFTER_SECONDS = 0.5
@@ -47,7 +47,8 @@ class Lease:
     """
 
     ends_at: float | None = None
-    refused_at: float | None = None
+    answered_at: float = -math.inf
+    no_redis_at: float | None = None
     reached_at: float = -math.inf
     redis_started_at: float = -math.inf
     in_reach: bool = False
@@ -56,6 +57,7 @@ class Lease:
     def beaten(self, sent: float, now: float, uptime_seconds: float) -> None:
         """A beat sent at ``sent`` was answered at ``now`` by a Redis that runs since ``uptime_seconds``."""
         self.ends_at = sent + LEASE_SECONDS - MARGIN_SECONDS
+        self.answered_at = now
         self.redis_started_at = now - uptime_seconds
         if not self.in_reach and self.was_away:
             self.reached_at = now
@@ -76,7 +78,12 @@ class Lease:
     def refused(self, now: float) -> None:
         """Redis's address refuses connections: it answers nobody."""
         self.missed()
-        self.refused_at = now
+        self.no_redis_at = now
+
+    def silent(self, sent: float) -> None:
+        """Every scaler that lives has said, asked at ``sent``, that Redis is as silent to it (:mod:`.peers`)."""
+        if not self.in_reach:
+            self.no_redis_at = sent
 
     def held(self, now: float) -> bool:
         """Whether the lease certainly lasts: no other scaler can have taken anything from us."""
@@ -84,7 +91,7 @@ class Lease:
 
     def no_redis(self, now: float) -> bool:
         """Whether there is certainly no Redis that could have given our workloads to somebody else."""
-        return not self.in_reach and self.refused_at is not None and now - self.refused_at <= REFUSED_SECONDS
+        return not self.in_reach and self.no_redis_at is not None and now - self.no_redis_at <= PROVEN_SECONDS
 
     def alone(self, now: float) -> bool:
         """Whether we act for what we own without a lease, because nobody can have one."""

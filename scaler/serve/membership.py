@@ -11,6 +11,7 @@ from collections.abc import Callable
 import structlog
 
 from scaler.serve.lease import BEAT_SECONDS, LEASE_SECONDS, RETRY_SECONDS, Lease
+from scaler.serve.peers import Peers
 from scaler.serve.redis_link import RedisLink, RedisTrouble
 from scaler.serve.redis_store import Beat, RedisStore
 
@@ -21,21 +22,26 @@ _HEARD_SECONDS = 3600.0
 
 
 class Membership:
-    """Beats for one scaler over ``link`` and the ``store`` behind it; ``mono`` gives the monotonic time.
+    """Beats for one scaler over ``link`` and the ``store`` behind it; ``mono`` gives the monotonic time. Its door
+    (:mod:`scaler.serve.peers`) is at ``peers_port``, 0 for any free one.
 
     After each answered beat ``after_beat`` is set. ``restarts`` rises whenever what was written before may not be there
     any more or not count any more: another session, another run of Redis.
     """
 
-    def __init__(self, link: RedisLink, store: RedisStore, mono: Callable[[], float]) -> None:
+    def __init__(self, link: RedisLink, store: RedisStore, mono: Callable[[], float], peers_port: int = 0) -> None:
         self._link = link
         self._store = store
         self._mono = mono
-        #: This scaler's name, for as long as its process lives.
+        #: This scaler's name, for as long as its process lives; from the first contact on with the address of its door.
         self.member = f"{socket.gethostname()}-{secrets.token_hex(4)}"
         self.lease = Lease()
+        self.peers = Peers(self.lease, mono, lambda: self.session, lambda: self.living)
+        self._peers_port = peers_port
         #: The sessions whose lease lasts, each with the time since when we know it.
         self.living: dict[str, float] = {}
+        #: Those of the last beat alone, without who was only heard of.
+        self.beating: frozenset[str] = frozenset()
         self._heard: dict[str, float] = {}
         self.restarts = 0
         self.after_beat = asyncio.Event()
@@ -97,6 +103,7 @@ class Membership:
             with contextlib.suppress(RedisTrouble):
                 await self._store.leave(self.session)
         self.lease.lost(self._mono())
+        await self.peers.close()
 
     async def _beat(self) -> None:
         sent = self._mono()
@@ -104,6 +111,8 @@ class Membership:
         if beat is None:
             if self._sessions:
                 log.warning("the lease has ended, another is begun", session=self.session)
+            else:
+                self.member = await self.peers.open(self.member, await self._link.our_address(), self._peers_port)
             self.lease.lost(sent)
             self._sessions += 1
             self.restarts += 1
@@ -119,6 +128,7 @@ class Membership:
         self.trouble = None
         self.lease.beaten(sent, now, beat.uptime_seconds)
         self._redis_ms_at_zero = beat.now_ms - now * 1000
+        self.beating = beat.sessions
         begun_since = {session for session, at in self._heard.items() if at >= sent}
         self.living = {session: self.living.get(session, now) for session in beat.sessions | begun_since}
         self._heard = {session: at for session, at in self._heard.items() if now - at < _HEARD_SECONDS}

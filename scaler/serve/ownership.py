@@ -20,21 +20,24 @@ would say ``false`` for some milliseconds after the owner has said ``true``. Wit
 
 **Without Redis** an owner cannot renew its lease. It must not simply go on: if only *it* is cut off, its workloads have
 a new owner after 3 s. It goes on if Redis's address *refuses* connections (or its name has no address, or it is still
-loading its data): then no Redis runs that could have given anything away. Silence (a time limit, no route) proves no
-such thing, and a lease that ends in silence ends the ownership: its share of calls is ``UNAVAILABLE`` until Redis
-answers. In the first 3.5 s an owner whose writes are not confirmed does not say anything that contradicts its last
-confirmed answer: Redis may come back with that, in its old lease.
+loading its data): then no Redis runs that could have given anything away. Silence (a time limit, no route) proves that
+only where every other scaler says that it hears nothing either (:mod:`scaler.serve.peers`). Else a lease that ends in
+silence ends the ownership: its share of calls is ``UNAVAILABLE`` until Redis answers. In the first 3.5 s an owner whose
+writes are not confirmed does not say anything that contradicts its last confirmed answer: Redis may come back with
+that, in its old lease.
 
 **When Redis is back**, with its data, with older data or with none, the owners write what they hold, under the tokens
 they have; these are higher than any that Redis can know (a token is at least the time of day in milliseconds). Nobody
 takes what it did not own before until Redis has run, and been in reach, for 4 s: an owner acting alone has noticed by
-then, because it looks every 0.25 s and believes a refusal for 1 s. Until an owner is back, nobody answers from what
-Redis had kept of it. A Redis that is emptied under way is treated like one that has restarted.
+then, because it looks every 0.25 s and believes a refusal, or the others' word, for 1 s. Nor does anybody take from a
+scaler that says, when asked, that it acts. Until an owner is back, nobody answers from what Redis had kept of it. A
+Redis that is emptied under way is treated like one that has restarted.
 
 **What is left**: a Redis that refuses one scaler and serves another for longer than that (two addresses behind one
-name), or a jump of Redis's clock, which ends every lease early, costs rule 2 for as long as it lasts. No write is lost:
-tokens are compared with tokens only. A Redis that answers and will not write (full, read-only) is silence: the owners
-stop. Give it ``noeviction``: an evicted workload loses its timers.
+name); a network in two halves, with Redis and a scaler that has just started in one, and all the others in the other;
+or a jump of Redis's clock, which ends every lease early, costs rule 2 for as long as it lasts. No write is lost:
+tokens are compared with tokens only. A Redis that answers and will not write (full, read-only) is as one in silence.
+Give it ``noeviction``: an evicted workload loses its timers.
 
 **A new owner** goes on from the memory of the last write: timers, targets, cooldowns, batch, generation. The time since
 then counts as idle only under the rule for restarts (no engine did anything meanwhile), and it is the lesser of what
@@ -78,6 +81,10 @@ class OwnerUnheard(Exception):  # noqa: N818
 class Ownership(Protocol):
     """What the loop, the API and KEDA's service ask about who owns what."""
 
+    @property
+    def deaf(self) -> bool:
+        """Whether workloads may be asked for elsewhere at present without our hearing of it."""
+
     def owns(self, name: str) -> bool:
         """Whether the workload is to be ticked here, now."""
 
@@ -118,6 +125,7 @@ class SoleOwner:
     """The one scaler: it owns everything and asks nobody."""
 
     trouble: str | None = None
+    deaf = False
 
     def owns(self, name: str) -> bool:  # noqa: ARG002
         """Always."""

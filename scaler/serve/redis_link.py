@@ -7,6 +7,7 @@ without an answer. Questions asked at the same time travel together.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 from collections import deque
 from collections.abc import AsyncIterator
@@ -98,6 +99,20 @@ class RedisLink:
     async def close(self) -> None:
         """Let go of every connection."""
         await self._redis.aclose()
+
+    async def our_address(self) -> str | None:
+        """The address of this host that Redis sees, and so the other scalers; None where it cannot be told now."""
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                found = await loop.getaddrinfo(self._host, self._port, type=socket.SOCK_DGRAM)
+        except (OSError, TimeoutError):
+            return None
+        for family, kind, protocol, _, address in found:
+            with contextlib.suppress(OSError), socket.socket(family, kind, protocol) as toward:
+                toward.connect(address)  # sends nothing: only the way is looked up
+                return str(toward.getsockname()[0])
+        return None
 
     async def refuses(self) -> bool:
         """Whether the address certainly has no Redis: every address of the name refuses, or the name has none."""

@@ -38,3 +38,7 @@ class Relay:
     def put_applied(self, workload: Workload, applied: AppliedAt) -> None:
         """Add what replicas reported to other scalers."""
         workload.applied.merge((report, self._membership.mono_at(at)) for report, at in applied)
+
+    async def take_applied(self, workload: Workload) -> None:
+        """Add what replicas reported to any scaler. Raises RedisTrouble."""
+        self.put_applied(workload, await self._store.applied(workload.name))

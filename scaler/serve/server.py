@@ -58,6 +58,7 @@ async def run_scaler(
     store: Store,
     *,
     shared: RedisLink | None = None,
+    peers_port: int = 0,
     listening: Listening,
     tokens: Tokens,
     tick_seconds: float,
@@ -65,7 +66,7 @@ async def run_scaler(
     grace_seconds: float = GRACE_SECONDS,
 ) -> None:
     """Run until SIGTERM or SIGINT; a second one is not waited for. ``shared`` is what several scalers share, None
-    where this is the only one.
+    where this is the only one; ``peers_port`` where they ask each other (:mod:`scaler.serve.peers`).
 
     Raises OSError or RuntimeError where an address cannot be bound or a TLS file not be used, and PolicyError for a
     policy file that cannot be meant; later, a bad one is only refused.
@@ -89,7 +90,7 @@ async def run_scaler(
     if shared is not None:
         from scaler.serve.keeper import SharedOwnership  # who has one scaler has no need of redis-py
 
-        workloads.ownership = SharedOwnership(workloads, shared)
+        workloads.ownership = SharedOwnership(workloads, shared, peers_port=peers_port)
     shorten_pauses()
     try:
         await _serve(workloads, loop, store, listening, tokens, ending)

@@ -130,7 +130,7 @@ class Workloads:
         """
         now = self.mono()
         gap, self._looked_mono = now - self._looked_mono, now
-        if gap > LATE_TICKS * self.tick_seconds:
+        if gap > LATE_TICKS * self.tick_seconds or self.ownership.deaf:
             for workload in self._known.values():
                 workload.asked_mono += gap
         forgotten = [

@@ -24,6 +24,7 @@ import pytest
 
 from scaler.serve.externalscaler_pb2 import ScaledObjectRef
 from scaler.serve.externalscaler_pb2_grpc import ExternalScalerStub
+from scaler.serve.lease import BEAT_SECONDS
 from tests.real.redis_server import RedisServer, Wire
 from tests.running_scaler import RunningScaler, running_scaler
 
@@ -290,6 +291,52 @@ def test_an_owner_cut_off_from_redis_stops_before_another_begins(
         report(record_property, stopped=last - cut, moved=moved - cut, healed=healed)
     for wire in wires:
         wire.close()
+
+
+def test_in_a_silent_redis_the_owner_goes_on_alone_and_all_heals(
+    tmp_path: Path, redis: RedisServer, engine: str, record_property: Callable[[str, object], None]
+) -> None:
+    """Its host is gone without a word: connections stand, new ones are taken, and nothing is answered. Meanwhile the
+    answer changes, and another scaler freezes: then the owner cannot know any more, and stops until it can.
+    """
+    with fleet(tmp_path, redis, engine, idleTimeoutSeconds="6") as scalers, ExitStack() as at_last:
+        owner = scalers.settled_owner()
+        which = scalers.scalers.index(owner)
+        others = scalers.others(owner)
+        at_last.callback(redis.signal, signal.SIGCONT)
+        at_last.callback(others[0].process.send_signal, signal.SIGCONT)
+        time.sleep(2 * BEAT_SECONDS)  # until each has heard of all
+        with calls(scalers) as heard:
+            redis.signal(signal.SIGSTOP)
+            silent = time.monotonic()
+            until(20, "the owner alone says false", lambda: False in heard.by(which, silent))
+            assert "loadtide_store_up 0.0" in owner.text("/metrics")
+            assert owner.post(f"{PATH}/wake", {}, TOKEN) == 202
+            with pytest.raises(OSError, match="503"):
+                others[0].post(f"{PATH}/wake", {}, TOKEN)
+            woken = time.monotonic()
+            until(10, "the owner alone says true", lambda: True in heard.by(which, woken))
+
+            others[0].process.send_signal(signal.SIGSTOP)
+            frozen = time.monotonic()
+            until(10, "the owner stops", lambda: any(isinstance(each, str) for each in heard.by(which, frozen)))
+            others[0].process.send_signal(signal.SIGCONT)
+            until(10, "the owner goes on", lambda: isinstance(heard.by(which, frozen)[-1], bool))
+
+            redis.signal(signal.SIGCONT)
+            back = time.monotonic()
+            until(10, "all answer", lambda: all(set(heard.by(each, back)) & {True, False} for each in range(3)))
+            healed = time.monotonic() - back
+            time.sleep(0.5)
+            steady = time.monotonic()
+            time.sleep(6)  # long enough for anybody to take what is not theirs
+        alone = [each for each in heard.by(which, silent) if isinstance(each, str)]
+        assert heard.said() in ([True, False, True], [True, False, True, False])
+        assert not heard.refused(steady)
+        assert all("UNAVAILABLE" in str(each) for _, _, each in heard.refused() if "DEADLINE" not in str(each))
+        assert scalers.owner(owner) is owner
+        assert not owner.lines("workload lost to another scaler, its decision is dropped")
+        report(record_property, healed=healed, owner_refusals=len(alone))
 
 
 def test_without_redis_the_owner_goes_on_alone_and_all_heals(

@@ -20,12 +20,13 @@ from scaler.serve import copies, keeper
 from scaler.serve.demand_body import DemandReport
 from scaler.serve.inbox import MAX_SOURCES, TooManySourcesError
 from scaler.serve.keeper import SharedOwnership
+from scaler.serve.lease import LEASE_SECONDS
 from scaler.serve.ownership import OwnerUnheard, Superseded
 from scaler.serve.redis_link import RedisLink
 from scaler.serve.snapshot import Snapshot
 from scaler.serve.store import StoredWorkload
 from scaler.serve.workloads import Workload, Workloads
-from tests.real.redis_server import RedisServer
+from tests.real.redis_server import RedisServer, Wire
 from tests.serve.tide import snapshot
 
 pytestmark = pytest.mark.real
@@ -44,10 +45,11 @@ def _often(monkeypatch: pytest.MonkeyPatch) -> None:
 class Scaler:
     """One scaler without a loop: it decides what a test says."""
 
-    def __init__(self, redis: RedisServer, steady_seconds: float = 600.0) -> None:
+    def __init__(self, redis: RedisServer, steady_seconds: float = 600.0, wire: Wire | None = None) -> None:
         self.workloads = Workloads(PolicyFile.empty(), tick_seconds=5.0)
         self.evaluated: list[str] = []
-        self.ownership = SharedOwnership(self.workloads, RedisLink(redis.url), steady_seconds=steady_seconds)
+        link = RedisLink(redis.url if wire is None else f"redis://127.0.0.1:{wire.port}/0")
+        self.ownership = SharedOwnership(self.workloads, link, steady_seconds=steady_seconds)
         self.workloads.ownership = self.ownership
         self.workloads.evaluate = self._evaluate
 
@@ -271,6 +273,55 @@ async def test_a_workload_asked_for_at_one_scaler_is_forgotten_by_none(redis: Re
             forget_at_both()
             if red.workloads.names() or green.workloads.names():
                 last_known = time.monotonic()
+
+
+async def test_nothing_is_forgotten_while_redis_is_away(redis: RedisServer) -> None:
+    """The owner hears of no call that comes to others meanwhile."""
+    red, green = Scaler(redis), Scaler(redis)
+
+    def forgotten() -> list[Workload]:
+        return [each for scaler in (red, green) for each in scaler.workloads.forget_unasked(2.0)]
+
+    async with running(red, green):
+        red.workloads.register("prod/m", PUSHED)
+        await until(lambda: green.workloads.get("prod/m"))
+        redis.signal(signal.SIGSTOP)
+        try:
+            await until(lambda: red.ownership.deaf and green.ownership.deaf)
+            for _ in range(40):
+                await asyncio.sleep(0.1)
+                assert not forgotten()
+        finally:
+            redis.signal(signal.SIGCONT)
+        await until(lambda: not red.ownership.deaf and not green.ownership.deaf)
+        await until(lambda: len(forgotten()) == 1 or not red.workloads.names(), 10.0)
+
+
+async def test_nothing_is_taken_from_an_owner_that_acts_alone(redis: RedisServer) -> None:
+    """It was the only one, Redis is silent to it alone, and a scaler starts that it has never heard of."""
+    wire = Wire(redis.port)
+    red, green = Scaler(redis, wire=wire), Scaler(redis)
+    async with running(red):
+        red.workloads.register("prod/m", PUSHED)
+        await until(lambda: red.ownership.owns("prod/m"))
+        await red.decide("prod/m", 3)
+        wire.cut()
+        await asyncio.sleep(LEASE_SECONDS + 2)
+        await red.decide("prod/m", 7)
+        assert await red.replicas("prod/m") == 7
+        async with running(green):
+            await until(lambda: green.workloads.get("prod/m"))
+            for _ in range(30):
+                with pytest.raises(OwnerUnheard, match="has not come back"):  # what lies in Redis says 3
+                    await green.replicas("prod/m")
+                assert await red.replicas("prod/m") == 7
+                await asyncio.sleep(0.1)
+            wire.mend()
+            await until(lambda: red.ownership.trouble is None)
+            await asyncio.sleep(0.5)
+            assert await red.replicas("prod/m") == await green.replicas("prod/m") == 7
+            assert red.ownership.owns("prod/m")
+    wire.close()
 
 
 async def test_decisions_of_another_version_are_not_guessed_at(

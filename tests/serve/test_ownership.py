@@ -22,7 +22,7 @@ from scaler.serve.lease import (
     GRACE_SECONDS,
     LEASE_SECONDS,
     MARGIN_SECONDS,
-    REFUSED_SECONDS,
+    PROVEN_SECONDS,
     RETRY_SECONDS,
     Lease,
 )
@@ -69,7 +69,20 @@ class TestLease:
         for at in range(101, 200):
             lease.refused(float(at))
             assert lease.acts(at + 0.9)
-        assert not lease.acts(199.0 + REFUSED_SECONDS + 0.01)
+        assert not lease.acts(199.0 + PROVEN_SECONDS + 0.01)
+
+    def test_so_does_everybodys_word_that_it_is_silent(self) -> None:
+        lease = self.beaten()
+        lease.missed()
+        for at in range(101, 200):
+            lease.silent(float(at))
+            assert lease.acts(at + 0.9)
+        assert not lease.acts(199.0 + PROVEN_SECONDS + 0.01)
+
+    def test_nobodys_word_counts_against_an_answer(self) -> None:
+        lease = self.beaten()
+        lease.silent(101.0)
+        assert not lease.no_redis(101.0)
 
     def test_alone_begins_only_after_redis_too_would_call_the_lease_ended(self) -> None:
         lease = self.beaten(sent=100.0)
@@ -124,7 +137,7 @@ class TestLease:
 
     def test_whoever_acts_alone_has_noticed_before_anybody_may_take_over(self) -> None:
         """The inequality behind it: what a refusal is worth, and a look, pass before the grace ends."""
-        assert REFUSED_SECONDS + RETRY_SECONDS < GRACE_SECONDS
+        assert PROVEN_SECONDS + RETRY_SECONDS < GRACE_SECONDS
         assert LEASE_SECONDS + 2 * BEAT_SECONDS < 5.0
 
 
