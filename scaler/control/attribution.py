@@ -1,8 +1,8 @@
 """To what a breached objective is due, before anything is done about it: each cause asks for another cure.
 
-The order is LAWS section 3's. The mistake this exists to prevent: e2e latency explodes because requests queue, the
-controller halves the batch "to protect latency", the queue grows, and so on to batch 1 with thousands waiting. The
-signature of queueing is that e2e explodes while the time per output token stays or falls.
+The mistake this exists to prevent: e2e latency explodes because requests queue, the controller halves the batch "to
+protect latency", the queue grows, and so on to batch 1 with thousands waiting. The signature of queueing is that e2e
+explodes while the time per output token stays or falls.
 """
 
 from __future__ import annotations

@@ -1,28 +1,109 @@
 """What one replica can serve within its objectives: L* sequences at once, μ* requests per second.
 
-Declared where the operator knows it. Otherwise a prior, min(KV bound, 32) sequences (LAWS section 3), bounded by every
-cap that is certain: the declared batch range, what the engine reports it applies, and what a replica was seen running
-*while it queued*, which is its cap by definition, whatever it is called. μ* follows by Little's law, L* over the mean
-time a request spends being computed (mean e2e less mean queueing).
+    L* = load share (0.75) × L°,  L° the learned concurrency at which P95 of TPOT just meets its objective
+    μ* = L* / residence at L*  (Little)
+
+Until enough has been learned (:mod:`scaler.control.learned`) the prior stands: what the operator declared, else
+min(KV bound, 32). A declared capacity is only given up for what contradicts it: it is moved to the nearest end of what
+has been measured, which is the best estimate above, and two deviations or a fifth under it below. Undeclared, L* is one
+deviation below the best estimate, so that it is low while little is known. Windows that broke the objective without a
+queue count before there are points enough for a fit.
+
+Whatever it comes from, L* is bounded by every cap that is certain: KV cache, the declared batch range, what the engine
+reports it *applies*, what a replica was seen running *while it queued*, which is its cap by definition; and what was
+inferred also by 3 × the highest concurrency seen: beyond that a line is a guess. A batch size that was published and
+that nobody applies says nothing.
 """
 
 from __future__ import annotations
 
+import math
+
+from scaler.control.learned import Learned, Limit, limit, residence_at
 from scaler.control.model import CapacityEstimate, Memory
 from scaler.policy.model import Policy
 from scaler.signals.model import Signals, known_value
 
-#: Sequences at once assumed of a replica nobody knows anything about (LAWS section 3).
+#: Sequences at once assumed of a replica nobody knows anything about.
 PRIOR_SEQUENCES = 32.0
+#: A declared capacity stands while it is no more than this share below what was measured.
+DECLARED_TOLERANCE = 0.2
+#: Of what runs by chance so many deviations above the mean stay within L°: 99 %.
+CHANCE_DEVIATIONS, DEFAULT_SHARE = 2.33, 0.75
+#: No more of the KV cache is counted on.
+KV_FULL_RATIO = 0.95
+#: Inferred concurrency is at most so many times the highest one seen.
+FARTHEST_FACTOR = 3.0
+#: Broken windows that count before there is a fit: one may be the odd one.
+BREACHES_NEEDED = 2
 
 
 def estimate_capacity(policy: Policy, memory: Memory, signals: Signals) -> CapacityEstimate:
     """The capacity of one replica. Always gives sequences >= 1; μ* is None until a residence time is known."""
-    sequences, source = _sequences(policy, memory, signals)
-    if policy.capacity.requests_per_second is not None:
-        return CapacityEstimate(sequences, policy.capacity.requests_per_second, "declared")
-    residence = residence_seconds(signals, policy.objectives.minimum_samples)
-    return CapacityEstimate(sequences, sequences / residence if residence else None, source)
+    learned = memory.learned[0] if memory.learned and policy.capacity.learn else Learned()
+    measured = _measured(policy, learned, signals)
+    sequences, source = _sequences(policy, memory, signals, measured)
+    rate = _rate(policy, signals, learned, measured, sequences)
+    low, high = (measured.low, measured.high) if measured else (None, None)
+    return CapacityEstimate(sequences, rate, source, low, high, learned.windows)
+
+
+def tpot_objective(policy: Policy, signals: Signals) -> float | None:
+    """The bound on P95 of TPOT, seconds: the declared one; else what the critical e2e leaves to each token of a mean
+    answer after a typical first one. None where neither is declared.
+    """
+    objectives = policy.objectives
+    if objectives.tpot_seconds is not None:
+        return objectives.tpot_seconds
+    first, answer = known_value(signals.ttft_seconds), known_value(signals.generation_tokens_mean)
+    if objectives.e2e_critical_seconds is None or first is None or not answer:
+        return None
+    left = objectives.e2e_critical_seconds - first.p50.estimate
+    return left / answer if left > 0 else None
+
+
+def _measured(policy: Policy, learned: Learned, signals: Signals) -> Limit | None:
+    """L* as learned: best estimate and ends."""
+    objective, share = tpot_objective(policy, signals), policy.capacity.load_share
+    found = None if objective is None else limit(learned, objective)
+    if found is not None:
+        fits = KV_FULL_RATIO * (memory_bound(signals) or math.inf)
+        return Limit(*(loaded(min(end, fits), share) for end in (found.sequences, found.low, found.high)))
+    if learned.breached_at is not None and learned.breaches >= BREACHES_NEEDED:
+        most = loaded(learned.breached_at, share)
+        return Limit(most, 1.0, most)
+    return None
+
+
+def loaded(limit: float, share: float) -> float:
+    """L* for L°: the share of it, and so few that of what runs by chance (Poisson) 99 % stays within it:
+    L* + 2.33·√L* <= L°, the load share aside. In small batches that is less: of 20 not 15 but 12.
+    """
+    if not math.isfinite(limit):
+        return limit
+    root = (math.sqrt(CHANCE_DEVIATIONS**2 + 4.0 * limit) - CHANCE_DEVIATIONS) / 2.0
+    return max(1.0, min(share * limit, root * root * share / DEFAULT_SHARE))
+
+
+def _within(value: float, measured: Limit) -> float:
+    """``value``, moved to the nearest end of what was measured; above the best estimate nobody's word counts."""
+    low = min(measured.low, (1.0 - DECLARED_TOLERANCE) * measured.sequences)
+    return min(max(value, low), measured.sequences)
+
+
+def _rate(policy: Policy, signals: Signals, learned: Learned, measured: Limit | None, sequences: float) -> float | None:
+    now = residence_seconds(signals, policy.objectives.minimum_samples)
+    declared = policy.capacity.requests_per_second
+    residence = residence_at(learned, sequences) or now
+    if declared is None:
+        return sequences / residence if residence else None
+    if measured is None or not residence or not math.isfinite(measured.sequences):
+        return declared
+
+    def rate_at(running: float) -> float:
+        return running / (residence_at(learned, running) or residence)
+
+    return _within(declared, Limit(rate_at(measured.sequences), rate_at(measured.low), math.inf))
 
 
 def residence_seconds(signals: Signals, minimum_samples: int) -> float | None:
@@ -36,7 +117,7 @@ def residence_seconds(signals: Signals, minimum_samples: int) -> float | None:
 
 
 def memory_bound(signals: Signals) -> float | None:
-    """Sequences whose tokens fit the KV cache: tokens / (prompt + half the answer), LAWS "memory bound".
+    """Sequences whose tokens fit the KV cache: tokens / (prompt + half the answer).
 
     Half, because a running sequence has on average written half of its answer. None where a part is unknown.
     """
@@ -49,15 +130,21 @@ def memory_bound(signals: Signals) -> float | None:
     return tokens / per_sequence if per_sequence >= 1.0 else None
 
 
-def _sequences(policy: Policy, memory: Memory, signals: Signals) -> tuple[float, str]:
-    if policy.capacity.sequences is not None:
-        best, source = policy.capacity.sequences, "declared"
-    else:
-        best, source = PRIOR_SEQUENCES, "prior"
-        kv = memory_bound(signals)
-        if kv is not None and kv < best:
-            best, source = kv, "kv_cache"
+def _sequences(policy: Policy, memory: Memory, signals: Signals, measured: Limit | None) -> tuple[float, str]:
+    declared, kv = policy.capacity.sequences, memory_bound(signals)
+    best, source = (declared, "declared") if declared is not None else (PRIOR_SEQUENCES, "prior")
+    if measured is not None:
+        if declared is not None:
+            found = _within(declared, measured)
+        elif math.isfinite(measured.sequences):
+            found = (measured.low + measured.sequences) / 2  # one deviation below
+        else:
+            found = max(best, measured.low)
+        if found != best:
+            most = FARTHEST_FACTOR * memory.learned[0].most_running
+            best, source = (found if found <= best else max(min(found, most), best)), "learned"
     caps = (
+        (kv if declared is None else None, "kv_cache"),
         (policy.batch.max, "batch_max"),
         (known_value(signals.applied_batch), "applied_batch"),
         (memory.saturated_sequences, "saturated"),

@@ -16,6 +16,7 @@ from scaler.control.companions import accompanied
 from scaler.control.jump import JumpSeen, jump_reason, recognise_jump
 from scaler.control.lasting import lasted, older
 from scaler.control.latency_batch import latency_mark
+from scaler.control.learning import learn
 from scaler.control.memory_guard import before_protection, pressed_seconds, protect_memory, relieved
 from scaler.control.mode import batch_is_ours, laws_alone, rule, ruling
 from scaler.control.model import (
@@ -312,6 +313,7 @@ def _remember(
         token_budget_swing=swing[2],
         running_mean=situation.running_mean,
         overload_seconds=situation.overload_seconds,
+        learned=learn(situation.policy, memory, situation.signals, elapsed),
     )
 
 

@@ -26,8 +26,6 @@ from scaler.control.arrivals import Arrivals
 from scaler.control.model import CapacityEstimate, Code, Reason, Target
 from scaler.signals.model import Signals, at_least, known_value
 
-#: L*/L°: the share of the concurrency at which the objective just holds.
-LOAD_SHARE = 0.75
 #: What runs is averaged over about so many seconds.
 RUNNING_MEAN_SECONDS = 120.0
 
@@ -80,12 +78,13 @@ def flow_need(
     ready: int | None,
     growth: float,
     running_mean: float | None,
+    load_share: float,
     drain_seconds: float,
 ) -> FlowNeed:
     """The flow law on what is certainly there: of a signal that is not known, only what it is at least."""
     running = at_least(signals.running)
     mu = capacity.requests_per_second
-    steady = running if running_mean is None else max(running_mean, LOAD_SHARE * running)
+    steady = running if running_mean is None else max(running_mean, min(load_share, 1.0) * running)
     guard = FlowNeed(
         steady / capacity.sequences,
         Reason(Code.RUNNING, Target.REPLICAS, "running", steady, capacity.sequences),

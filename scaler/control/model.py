@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from scaler.control.learned import Learned
 from scaler.signals.model import Verdict
 
 
@@ -249,18 +250,30 @@ class Memory:
     token_budget_swing: Swing = Swing()
     running_mean: float | None = None
     overload_seconds: float | None = None
+    #: What is known of a replica's capacity, the present kind of replica first.
+    learned: tuple[Learned, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class CapacityEstimate:
     """What one replica serves within its objectives, and where that belief comes from.
 
-    ``requests_per_second`` (μ*) is None until a residence time has been measured or a value declared.
+    ``requests_per_second`` (μ*) is None until a residence time has been measured or a value declared. ``low`` and
+    ``high`` are between what measurement alone puts ``sequences`` (None: nothing measured; ``high`` inf: no end seen),
+    ``windows`` how many windows it has seen.
     """
 
     sequences: float
     requests_per_second: float | None
     source: str
+    low: float | None = None
+    high: float | None = None
+    windows: int = 0
+
+    @property
+    def assumed(self) -> bool:
+        """Whether it is neither declared nor measured nor shown by a cap: a guess that decides nothing by itself."""
+        return self.source == "prior"
 
 
 @dataclass(frozen=True, slots=True)

@@ -121,6 +121,7 @@ def situate(policy: Policy, memory: Memory, signals: Signals, now: Now) -> Situa
         ready=ready,
         growth=over.growth,
         running_mean=running_mean,
+        load_share=policy.capacity.load_share,
         drain_seconds=policy.replicas.drain_seconds,
     )
     return Situation(

@@ -108,6 +108,11 @@ class Capacity(Group):
     """μ*, requests per second of one replica."""
     sequences: PositiveFloat | None = None
     """L*, sequences at once in one replica."""
+    learn: bool = True
+    """Whether what is measured corrects what is declared, or assumed. Off: the declared capacity stands."""
+    load_share: Annotated[float, Field(ge=0.1, le=1.5)] = 0.75
+    """How far a replica is loaded: L* is this share of the concurrency at which P95 of TPOT just meets its objective.
+    The rest is for chance."""
 
 
 class LoadThresholds(Group):

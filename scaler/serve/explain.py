@@ -105,6 +105,7 @@ def _wants(document: Document) -> Iterator[Text]:
     yield Text(f"  batch      {engine}; {document['admission_words']}")
     if document["applied"]:
         yield Text(f"  applied    {_applied(document)}")
+    yield Text(f"  capacity   {_capacity(document['capacity'])}")
     for objective in document["objectives"]:
         bound = (
             objective["warning_seconds"] if objective["warning_seconds"] is not None else objective["critical_seconds"]
@@ -140,6 +141,20 @@ def _mode(document: Document) -> str:
         batch = "the engine's own batch" if advised["batch_size"] is None else f"batch {number(advised['batch_size'])}"
         told += f"; by the laws {counted(advised['replicas'], 'replicas')}, {batch}"
     return told
+
+
+def _capacity(capacity: Document) -> str:
+    """What one replica serves within its objectives, and how that is known."""
+    rate = capacity["requests_per_second"]
+    line = f"{number(capacity['sequences'] or 0)} sequences a replica"
+    line += "" if rate is None else f", {number(rate)} req/s"
+    if capacity["assumed"]:
+        return f"{line}, assumed: declare capacity.sequences, or wait until windows have shown it"
+    low, high = capacity["measured"]["low"], capacity["measured"]["high"]
+    if low is None:
+        return f"{line}, {capacity['source'].replace('_', ' ')}"
+    between = f"at least {number(low)}" if high is None else f"{number(low)} to {number(high)}"
+    return f"{line}, {capacity['source'].replace('_', ' ')}; {between} by {counted(capacity['windows'], 'windows')}"
 
 
 def _signals(signals: list[Document]) -> Iterator[RenderableType]:

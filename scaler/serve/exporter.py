@@ -67,6 +67,8 @@ GAUGES: Mapping[str, str] = {
     "objective_verdict": "1 for what the window's P95 says of an objective's bound, 0 for the others.",
     "capacity_sequences": "Sequences one replica serves at once within its objectives, and where that comes from.",
     "capacity_requests_per_second": "Requests per second one replica serves within its objectives.",
+    "capacity_measured_sequences": "Between what measurement alone puts capacity_sequences; high is +Inf: no end seen.",
+    "capacity_windows": "Windows that taught what one replica serves.",
     "utilisation_ratio": "Load over the ready replicas' capacity within objectives; +Inf: demand and no replica.",
     "idle_seconds": "For how long the workload has been proven idle.",
     "last_activity_seconds": "How long ago the workload was last seen wanted, and what showed it: why it is not idle.",
@@ -195,6 +197,9 @@ def _tell(samples: _Samples, snapshot: Snapshot, mono: float) -> None:
         samples.put("condition_seconds", seconds, condition=condition)
     samples.put("capacity_sequences", capacity.sequences, source=capacity.source)
     samples.put("capacity_requests_per_second", capacity.requests_per_second)
+    samples.put("capacity_measured_sequences", capacity.low, bound="low")
+    samples.put("capacity_measured_sequences", capacity.high, bound="high")
+    samples.put("capacity_windows", capacity.windows)
     samples.put("utilisation_ratio", decision.utilisation)
     memory = decision.next_memory
     for target, swing in (

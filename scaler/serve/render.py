@@ -149,6 +149,9 @@ def workload_detail(workload: PublishedWorkload, mono: float, *, current: bool) 
             "sequences": finite(decision.capacity.sequences),
             "requests_per_second": finite(decision.capacity.requests_per_second),
             "source": decision.capacity.source,
+            "assumed": decision.capacity.assumed,
+            "measured": {"low": finite(decision.capacity.low), "high": finite(decision.capacity.high)},
+            "windows": decision.capacity.windows,
         },
         "idle": {
             "seconds": finite(memory.idle_seconds),

@@ -305,6 +305,8 @@ class Signals:
     applied: tuple[Applied, ...] = ()
     #: Where arrivals stand and go; None until 15 s of them have been counted.
     arrivals_trend: ArrivalTrend | None = None
+    #: What every replica that answered says it is, model and engine; None where they differ (a rollout) or none did.
+    identity: str | None = None
     #: Whether any activity counter moved since the last tick (it restarts the idle proof even if gauges read 0).
     counters_moved: bool = False
     #: What a person should know about how the signals were read ("two models share the endpoint", ...).

@@ -27,6 +27,7 @@ class EngineSample:
     label text, because a reset shows only there. ``process_start_seconds`` is the engine's own start, Unix time.
     ``seconds`` is how long the read took. ``not_applicable`` says of families this engine does not have, why.
     ``dropped_series``: how many were left out because their own time stamps are of the past.
+    ``identity`` is what it says it is: model and engine, "" where it says nothing.
     """
 
     at: float
@@ -38,6 +39,7 @@ class EngineSample:
     seconds: float = 0.0
     not_applicable: Mapping[str, str] = field(default_factory=dict)
     dropped_series: int = 0
+    identity: str = ""
 
 
 #: Gauge families that may be estimated, and the counter (seconds spent so, by all requests together) they are estimated

@@ -8,6 +8,7 @@ load), and every such loss is a warning that says what was lost and why.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -128,7 +129,20 @@ def engine_sample(
         warnings=tuple(told),
         seconds=seconds,
         not_applicable=preset.not_applicable,
+        identity=_identity(chosen, preset),
     )
+
+
+def _identity(samples: _Samples, preset: Preset) -> str:
+    """What the page says of itself that a rollout would change: the served model, and which facts the engine tells of
+    its configuration (other versions tell others). Not their values: two equal replicas' KV caches differ by a little.
+    """
+    told = {name for family in preset.families.values() if family.kind == "info" for name in family.names}
+    facts = sorted({label for name in told for sample in samples.get(name, ()) for label in sample.labels.values})
+    label = preset.model_label or ""
+    model = next((sample.labels.values.get(label, "") for group in samples.values() for sample in group), "")
+    digest = hashlib.blake2s(",".join(facts).encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
+    return f"{preset.name} {model} {digest}" if facts else f"{preset.name} {model}"
 
 
 _Samples = Mapping[str, Sequence[Sample]]

@@ -118,11 +118,18 @@ def fold(
         unschedulable_replicas=counted.unschedulable_replicas,
         arrivals_dispersion=counts.dispersion if counts else None,
         arrivals_trend=counts.trend(_read_until(coverage, observation.at)) if counts else None,
+        identity=_identity(coverage),
         counters_moved=moved,
         warnings=tuple(sorted(warnings)),
         **_told_by_gateways(signals, observation.demand),
     )
     return history, _with_queried(_with_applied(signals, observation), observation)
+
+
+def _identity(coverage: Coverage) -> str | None:
+    """What all that are read say they are; None where they do not agree."""
+    said = {tracked.sample.identity for tracked in (*coverage.fresh, *coverage.held)}
+    return said.pop() if len(said) == 1 else None
 
 
 def _read_until(coverage: Coverage, at: float) -> float:

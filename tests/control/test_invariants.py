@@ -19,6 +19,7 @@ from scaler.policy.model import Batch, Capacity, Jump, JumpRow, Objectives, Poli
 from scaler.policy.windows import Warm
 from scaler.signals.model import (
     CATALOG,
+    ArrivalTrend,
     Interval,
     Known,
     Latency,
@@ -62,7 +63,14 @@ def some_signals(chance: Random, at: float) -> Signals:
             "not_applicable": NotApplicable("does not exist"),
         }[kind]
     dispersion = chance.choice((None, chance.uniform(0, 50)))
-    return Signals(**values, arrivals_dispersion=dispersion, counters_moved=chance.random() < 0.3)
+    trend = ArrivalTrend(some_amount(chance), 15.0, chance.uniform(-1, 1), chance.random(), chance.random(), 2.0)
+    return Signals(
+        **values,
+        arrivals_dispersion=dispersion,
+        arrivals_trend=chance.choice((None, trend)),
+        identity=chance.choice((None, "one", "one", "one", "other")),
+        counters_moved=chance.random() < 0.3,
+    )
 
 
 def some_policy(chance: Random) -> Policy:

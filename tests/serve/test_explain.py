@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
-from scaler.control.model import Admission, Code, LoadState, Mode, Reason, Suppressed, Target, Targets
+from scaler.control.model import Admission, CapacityEstimate, Code, LoadState, Mode, Reason, Suppressed, Target, Targets
 from scaler.serve.explain import NOT_REPORTED, explain
 from scaler.serve.render import workload_detail
 from scaler.serve.snapshot import SourceHealth
@@ -52,6 +52,17 @@ def test_g2_08_it_says_what_last_showed_that_the_workload_is_wanted() -> None:
     assert 'wanted     4 s ago, as finished shows at http://vllm:8000/metrics of finished_reason="stop"' in text
     assert "wanted     1 s ago, as pending shows\n" in explained(activity=Activity("pending", 100.0))
     assert "shows" not in explained(activity=None)
+
+
+def test_it_says_what_one_replica_serves_and_how_that_is_known() -> None:
+    assert "capacity   32 sequences a replica, 1.6 req/s, assumed: declare capacity.sequences" in explained()
+    learned = explained(capacity=CapacityEstimate(28.5, 2.25, "learned", 27.0, 30.0, 56))
+    assert "capacity   28.5 sequences a replica, 2.25 req/s, learned; 27 to 30 by 56 windows" in learned
+    endless = explained(capacity=CapacityEstimate(10.0, 1.0, "declared", 12.0, float("inf"), 1))
+    assert "declared; at least 12 by 1 window" in endless
+    assert "capacity   8 sequences a replica, saturated\n" in explained(
+        capacity=CapacityEstimate(8.0, None, "saturated")
+    )
 
 
 def test_advice_is_told_as_advice() -> None:

@@ -99,6 +99,19 @@ def test_what_each_replica_applied_is_told_until_its_report_is_over(workloads: F
     assert Scraped(workloads).all("applied_batch_size") == {}
 
 
+def test_what_capacity_was_learned_and_how_certain_it_is(workloads: FakeWorkloads) -> None:
+    workload = workloads.get("team-a/chat")
+    assert workload is not None
+    workload.snapshot = snapshot(capacity=CapacityEstimate(32.0, None, "prior"))
+    assert not Scraped(workloads).all("capacity_measured_sequences")
+    workload.snapshot = snapshot(capacity=CapacityEstimate(28.5, 2.2, "learned", 27.0, float("inf"), 56))
+    scraped = Scraped(workloads)
+    assert scraped.value("capacity_sequences", source="learned") == 28.5
+    assert scraped.value("capacity_measured_sequences", bound="low") == 27
+    assert scraped.value("capacity_measured_sequences", bound="high") == float("inf")
+    assert scraped.value("capacity_windows") == 56
+
+
 def test_objectives_and_what_p95_says_of_them(workloads: FakeWorkloads) -> None:
     scraped = Scraped(workloads)
     assert scraped.value("objective_seconds", objective="ttft", bound="warning") == 1

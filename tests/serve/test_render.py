@@ -64,7 +64,14 @@ def test_infinity_and_nan_are_null() -> None:
         signals=Signals(running=Known(float("nan"), 98.0)),
     )
     assert document["utilisation"] is None
-    assert document["capacity"] == {"sequences": None, "requests_per_second": None, "source": "prior"}
+    assert document["capacity"] == {
+        "sequences": None,
+        "requests_per_second": None,
+        "source": "prior",
+        "assumed": True,
+        "measured": {"low": None, "high": None},
+        "windows": 0,
+    }
 
 
 def test_reasons_are_data_and_a_sentence() -> None:

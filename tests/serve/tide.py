@@ -79,7 +79,7 @@ def snapshot(name: str = "team-a/chat", **changes: Any) -> Snapshot:
         need=2,
         ready=1,
         utilisation=1.875,
-        capacity=CapacityEstimate(32.0, 1.6, "prior"),
+        capacity=CapacityEstimate(32.0, 1.6, "prior", 20.0, 50.0, 9),
         verdicts={"ttft": "breached", "ttft_critical": "met", "tpot": "undecided"},
         next_memory=Memory(state_seconds=12.0, idle_seconds=0.0),
     )

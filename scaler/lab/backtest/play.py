@@ -216,10 +216,15 @@ def _moment(
 
 
 def _need(signals: Signals, capacity: CapacityEstimate, policy: Policy) -> float:
-    arrivals = expected_arrivals(policy, signals, capacity, 0.0)
-    seconds = policy.replicas.drain_seconds
     return flow_need(
-        signals, arrivals, capacity, ready=None, growth=0.0, running_mean=None, drain_seconds=seconds
+        signals,
+        expected_arrivals(policy, signals, capacity, 0.0),
+        capacity,
+        ready=None,
+        growth=0.0,
+        running_mean=None,
+        load_share=policy.capacity.load_share,
+        drain_seconds=policy.replicas.drain_seconds,
     ).replicas
 
 

@@ -1,0 +1,238 @@
+"""What is learned of one replica's capacity: latencies and time in the engine, as lines over what runs in it.
+
+Every ``window_seconds`` gives one point: sequences running per replica, and the mean TPOT and residence (e2e less
+queueing) of the requests that finished. Those were slow or fast by what ran while *they* did: what ran is averaged over
+a residence, and a window says nothing in which it differs much from that, or before which, within two residences,
+replicas came or went, sequences were preempted or a batch was held down. (Lab: without this the last requests of a
+surge, which finish in emptied replicas, taught that L* is 1.) Through the points, older ones counting ever less, go
+least-squares lines:
+
+    mean(n) = α + β·n          P95 = ρ·mean(n)
+
+The mean is fitted because it is exact; a P95 from buckets is only known to lie in one, and a fit to bucket bounds is a
+staircase. Their ratio ρ is pushed into what each window's bucket allows, at whatever load, until it satisfies them all.
+Solved for the objective, (objective/ρ - α)/β is L°, the concurrency at which P95 just meets it, with the uncertainty
+of the fit. What was seen for certain goes before it: a window that met the objective at n puts L° at n or above; and
+before there are points enough for a line, windows that broke an objective at n, and did not queue, put L° below n.
+
+TTFT has no line: it is flat until prompts queue and steep from there, and a line through both says nothing (tried in
+the lab: one minute of overload, and L* was 1).
+
+Everything is a plain number and the work per tick is the same however long it runs.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from scaler.signals.model import Latency
+
+#: An hour ago counts half.
+HALF_LIFE_SECONDS = 3600.0
+#: Requests that make a mean worth a point, and a P95 worth believing.
+SAMPLES_FOR_MEAN, SAMPLES_FOR_P95 = 5, 20
+#: ρ before anything is known of it, and how far each window moves it towards what its bucket allows.
+TAIL, TAIL_STEP = 1.3, 0.3
+#: Windows needed before a fit is believed, and how far their concurrencies must spread: standard deviation over mean.
+WINDOWS_NEEDED, SPREAD_NEEDED = 10, 0.1
+#: A window counts if what ran in it was within this share of what ran over the residence before its end.
+STEADY_SHARE = 0.3
+#: And if nothing disturbed the replicas for so many residences before it.
+RESIDENCES_AFTER = 2.0
+#: Replicas whose KV caches differ by more than this share are not the same.
+SAME_KV_SHARE = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """The points of one measure, seconds, summed up with their weights: its sum, its squares' and its products' with
+    what ran; and ``tail``, ρ.
+    """
+
+    total: float = 0.0
+    squares: float = 0.0
+    products: float = 0.0
+    tail: float = TAIL
+
+    def with_point(self, running: float, mean_seconds: float, kept: float, latency: Latency | None = None) -> Line:
+        """With one point more, the others counting ``kept`` of what they did."""
+        tail = self.tail
+        if latency is not None and latency.samples >= SAMPLES_FOR_P95 and mean_seconds > 0:
+            tail += TAIL_STEP * (min(max(tail, latency.p95.low / mean_seconds), latency.p95.high / mean_seconds) - tail)
+        return Line(
+            self.total * kept + mean_seconds,
+            self.squares * kept + mean_seconds * mean_seconds,
+            self.products * kept + running * mean_seconds,
+            tail,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """The points seen so far and the window that is being filled.
+
+    ``identity`` and ``kv_tokens`` say of what: model and engine as they tell it, and what the accelerator holds.
+    ``weight`` is the points' number, less what is forgotten, ``running`` and ``squares`` the weighted sums of what ran.
+    ``most_running`` is the highest concurrency of a window; ``met_at`` the highest that certainly met the objective,
+    ``breached_at`` the lowest of the ``breaches`` that certainly broke one without a queue. ``undisturbed_seconds``:
+    since when only the load has changed; ``lasting_running``: what runs in a replica, averaged over a residence.
+    """
+
+    identity: str = ""
+    kv_tokens: float | None = None
+    windows: int = 0
+    weight: float = 0.0
+    running: float = 0.0
+    squares: float = 0.0
+    tpot: Line = Line()
+    residence: Line = Line()
+    most_running: float = 0.0
+    met_at: float = 0.0
+    breached_at: float | None = None
+    breaches: int = 0
+    undisturbed_seconds: float = 0.0
+    window_seconds: float = 0.0
+    window_running: float = 0.0
+    window_ready: int = 0
+    lasting_running: float = 0.0
+
+    @property
+    def mean_running(self) -> float:
+        """The mean of the points' concurrencies."""
+        return self.running / self.weight
+
+    @property
+    def spread(self) -> float:
+        """The weighted sum of the squares of their distances from it."""
+        return self.squares - self.running * self.mean_running
+
+    @property
+    def enough(self) -> bool:
+        """Whether there are windows enough, at concurrencies different enough, to believe the lines."""
+        if self.windows < WINDOWS_NEEDED or self.weight <= 0:
+            return False
+        return self.spread >= self.weight * (SPREAD_NEEDED * self.mean_running) ** 2
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One window: sequences running per replica, its latencies, and whether it broke an objective for certain and
+    without a queue.
+    """
+
+    running: float
+    tpot: Latency
+    residence_seconds: float
+    met: bool
+    breached: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """Sequences at once at which P95 just meets its objective: the best estimate, and between what it lies with two
+    standard deviations. inf: as far as was seen it does not depend on what runs.
+    """
+
+    sequences: float
+    low: float
+    high: float
+
+
+def same(learned: Learned, identity: str, kv_tokens: float | None) -> bool:
+    """Whether what was learned is of this model, engine and accelerator."""
+    if learned.identity != identity:
+        return False
+    if kv_tokens is None or learned.kv_tokens is None:
+        return True
+    return abs(kv_tokens - learned.kv_tokens) <= SAME_KV_SHARE * learned.kv_tokens
+
+
+def accumulated(
+    learned: Learned, running: float, ready: int, residence_seconds: float, elapsed_seconds: float
+) -> Learned:
+    """One tick more of the window being filled. ``running`` is that of all replicas, ``residence_seconds`` how long a
+    request stays at present. Other replicas than before disturb it.
+    """
+    each = running / ready
+    if ready != learned.window_ready:
+        return replace(disturbed(learned), window_ready=ready, lasting_running=each)
+    weight = -math.expm1(-elapsed_seconds / max(residence_seconds, elapsed_seconds, 1e-9))
+    return replace(
+        learned,
+        undisturbed_seconds=learned.undisturbed_seconds + elapsed_seconds,
+        window_seconds=learned.window_seconds + elapsed_seconds,
+        window_running=learned.window_running + each * elapsed_seconds,
+        lasting_running=learned.lasting_running + (each - learned.lasting_running) * weight,
+    )
+
+
+def steady(learned: Learned, residence_seconds: float) -> bool:
+    """Whether what finished in the full window ran, all of it, in replicas as they are and about as full as now."""
+    mean = learned.window_running / learned.window_seconds
+    even = abs(mean - learned.lasting_running) <= STEADY_SHARE * max(mean, learned.lasting_running)
+    return even and learned.undisturbed_seconds >= learned.window_seconds + RESIDENCES_AFTER * residence_seconds
+
+
+def disturbed(learned: Learned) -> Learned:
+    """The same after something that slows requests and is not the load: none of their window counts."""
+    if learned.undisturbed_seconds == 0.0:
+        return learned
+    return replace(learned, undisturbed_seconds=0.0, window_seconds=0.0, window_running=0.0)
+
+
+def begun_anew(learned: Learned) -> Learned:
+    """With the next window begun, and no point for the full one."""
+    return replace(learned, window_seconds=0.0, window_running=0.0)
+
+
+def with_point(learned: Learned, point: Point) -> Learned:
+    """With one window more, and the next one begun."""
+    n, kept = point.running, 0.5 ** (learned.window_seconds / HALF_LIFE_SECONDS)
+    breached_at = None if learned.breached_at is None else learned.breached_at / kept
+    if point.breached:
+        breached_at = n if breached_at is None else min(breached_at, n)
+    return replace(
+        learned,
+        windows=learned.windows + 1,
+        weight=learned.weight * kept + 1.0,
+        running=learned.running * kept + n,
+        squares=learned.squares * kept + n * n,
+        tpot=learned.tpot.with_point(n, point.tpot.mean_seconds, kept, point.tpot),
+        residence=learned.residence.with_point(n, point.residence_seconds, kept),
+        most_running=max(learned.most_running * kept, n),
+        met_at=max(learned.met_at * kept, n) if point.met else learned.met_at * kept,
+        breached_at=breached_at,
+        breaches=learned.breaches + point.breached,
+        window_seconds=0.0,
+        window_running=0.0,
+    )
+
+
+def limit(learned: Learned, objective_seconds: float) -> Limit | None:
+    """L° for the objective on P95 of TPOT; None while too little has been learned."""
+    if not learned.enough:
+        return None
+    line, weight, spread, middle = learned.tpot, learned.weight, learned.spread, learned.mean_running
+    mean = line.total / weight
+    slope = (line.products - learned.running * mean) / spread
+    unexplained = max(0.0, line.squares - line.total * mean - slope * slope * spread) / max(weight - 2.0, 1.0)
+    slope_deviation = math.sqrt(unexplained / spread)
+    if slope <= 2.0 * slope_deviation:
+        return Limit(math.inf, max(middle, learned.met_at), math.inf)
+    best = middle + (objective_seconds / line.tail - mean) / slope
+    deviation = math.hypot(math.sqrt(unexplained / weight), slope_deviation * (best - middle)) / slope
+    least = max(1.0, learned.met_at)
+    return Limit(max(best, least), max(best - 2.0 * deviation, least), max(best + 2.0 * deviation, least))
+
+
+def residence_at(learned: Learned, sequences: float) -> float | None:
+    """How long a request stays in a replica that runs so many, seconds; None where nothing is known."""
+    if learned.weight <= 0:
+        return None
+    mean = learned.residence.total / learned.weight
+    slope = 0.0
+    if learned.enough:
+        slope = max(0.0, (learned.residence.products - learned.running * mean) / learned.spread)
+    found = mean + slope * (sequences - learned.mean_running)
+    return found if found > 0 else None

@@ -1,0 +1,83 @@
+"""Which windows teach what a replica can serve: the point a window gives :mod:`scaler.control.learned`, or none."""
+
+from __future__ import annotations
+
+from scaler.control.capacity import residence_seconds, tpot_objective
+from scaler.control.learned import (
+    SAMPLES_FOR_MEAN,
+    SAMPLES_FOR_P95,
+    Learned,
+    Point,
+    accumulated,
+    begun_anew,
+    disturbed,
+    same,
+    steady,
+    with_point,
+)
+from scaler.control.model import Memory
+from scaler.policy.model import Policy
+from scaler.signals.model import Latency, Signals, is_zero, known_value
+
+#: A batch binds when this share of it is in use.
+BINDING_SHARE = 0.8
+#: What is learned is kept for so many kinds of replica: the present one, and the one before a rollout.
+KINDS_KEPT = 2
+
+
+def learn(policy: Policy, memory: Memory, signals: Signals, elapsed_seconds: float) -> tuple[Learned, ...]:
+    """What is learned after this tick, the present kind of replica first. O(1); a window is one point.
+
+    Nothing is learned while replicas of two kinds serve (a rollout), or of a window in which something was not known.
+    """
+    kinds, identity = memory.learned, signals.identity
+    if identity is None:
+        return (disturbed(kinds[0]), *kinds[1:]) if kinds else ()
+    kv_tokens = known_value(signals.kv_capacity_tokens)
+    present = next((kind for kind in kinds if same(kind, identity, kv_tokens)), None)
+    others = tuple(kind for kind in kinds if kind is not present)[: KINDS_KEPT - 1]
+    if present is None:
+        present = Learned(identity=identity, kv_tokens=kv_tokens)
+    running, ready = known_value(signals.running), known_value(signals.ready_replicas)
+    if _held_down(memory, signals) or not is_zero(signals.stalled_replicas):
+        return (disturbed(present), *others)
+    if running is None or ready is None or ready < 1:
+        return (present, *others)  # not known now: the window takes that much longer
+    residence = residence_seconds(signals, SAMPLES_FOR_MEAN)
+    present = accumulated(present, running, int(ready), residence or policy.window_seconds, elapsed_seconds)
+    if present.window_seconds >= policy.window_seconds:
+        point = None if residence is None else _point(policy, present, signals, residence)
+        present = begun_anew(present) if point is None else with_point(present, point)
+    return (present, *others)
+
+
+def _held_down(memory: Memory, signals: Signals) -> bool:
+    """Whether requests are slow for something that is not the load: preemptions, or a batch that we hold down and that
+    binds.
+    """
+    if known_value(signals.preemptions_recent):
+        return True
+    batch = memory.targets.batch if memory.targets and memory.batch_before_protection is not None else None
+    busiest = known_value(signals.busiest_running)
+    return batch is not None and (busiest is None or busiest >= BINDING_SHARE * batch)
+
+
+def _point(policy: Policy, learned: Learned, signals: Signals, residence: float) -> Point | None:
+    tpot, running = known_value(signals.tpot_seconds), learned.lasting_running
+    if tpot is None or tpot.samples < SAMPLES_FOR_MEAN or running <= 0 or not steady(learned, residence):
+        return None
+    objective = tpot_objective(policy, signals)
+    met = objective is not None and tpot.against(objective, SAMPLES_FOR_P95) == "met"
+    return Point(running, tpot, residence, met, _breaks(policy, signals, tpot))
+
+
+def _breaks(policy: Policy, signals: Signals, tpot: Latency) -> bool:
+    """Whether the window broke the objective on TPOT or TTFT for certain, though nothing queued."""
+    if known_value(signals.waiting) != 0:
+        return False
+    ttft = known_value(signals.ttft_seconds)
+    judged = ((tpot, tpot_objective(policy, signals)), (ttft, policy.objectives.ttft_seconds))
+    return any(
+        latency is not None and objective is not None and latency.against(objective, SAMPLES_FOR_P95) == "breached"
+        for latency, objective in judged
+    )

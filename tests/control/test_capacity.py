@@ -1,0 +1,219 @@
+"""Capacity is learned from what replicas do, corrects what is declared, and never comes from a batch nobody applied."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from dataclasses import replace
+from itertools import cycle
+from typing import Any
+
+import pytest
+from pydantic import TypeAdapter
+
+from scaler.control.capacity import estimate_capacity, loaded
+from scaler.control.learning import learn
+from scaler.control.model import CapacityEstimate, Memory, Targets
+from scaler.policy.model import Batch, Capacity, Objectives, Policy
+from scaler.signals.model import Interval, Known, Latency, Signals, Unknown
+from tests.control.timeline import signals
+
+#: vLLM's bounds for the time per output token.
+BOUNDS = (0.0, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, math.inf)
+POLICY = Policy(objectives=Objectives(tpot_seconds=0.1, ttft_seconds=2.0), batch=Batch(max=256))
+#: A replica whose tokens take 20 ms and 1.5 ms more for each sequence; the 95th percentile is 1.2 × the mean.
+ALPHA, BETA, TAIL, ANSWER_TOKENS = 0.020, 0.0015, 1.2, 200
+LIMIT = (0.1 / TAIL - ALPHA) / BETA
+TICK = 5.0
+
+
+def bucketed(p95: float, mean: float, samples: float = 60) -> Latency:
+    """A latency as vLLM's buckets tell it."""
+    index = bisect_left(BOUNDS, p95)
+    interval = Interval(BOUNDS[index - 1], BOUNDS[index])
+    return Latency(interval, interval, interval, mean, samples)
+
+
+def serving(at: float, each: float, *, ready: int = 2, identity: str | None = "one", **more: Any) -> Signals:
+    """``ready`` replicas that run ``each`` sequences, and have for a while."""
+    tpot = ALPHA + BETA * each
+    residence = ANSWER_TOKENS * tpot
+    found = signals(
+        at,
+        **(
+            dict(
+                running=each * ready,
+                waiting=0,
+                ready=ready,
+                arrivals=each * ready / residence,
+                tpot=bucketed(TAIL * tpot, tpot),
+                ttft=bucketed(0.3, 0.2),
+                e2e=bucketed(residence, residence),
+                queue=bucketed(0.001, 0.0),
+                busiest_running=each,
+            )
+            | more
+        ),
+    )
+    return replace(found, identity=identity)
+
+
+def after(memory: Memory, minutes: int, levels: tuple[float, ...], policy: Policy = POLICY, **more: Any) -> Memory:
+    """The memory after so many minutes, in which what runs changes every ten."""
+    at, each = 1000.0, cycle(levels)
+    for minute in range(minutes):
+        level = next(each) if minute % 10 == 0 else level  # noqa: F821
+        for _ in range(12):
+            memory = replace(memory, learned=learn(policy, memory, serving(at, level, **more), TICK))
+            at += TICK
+    return memory
+
+
+def estimate(memory: Memory, policy: Policy = POLICY, each: float = 10, **more: Any) -> CapacityEstimate:
+    return estimate_capacity(policy, memory, serving(9e5, each, **more))
+
+
+def declared(factor: float, **more: Any) -> Policy:
+    """The true capacity, times a factor."""
+    sequences = loaded(LIMIT, 0.75)
+    rate = sequences / (ANSWER_TOKENS * (ALPHA + BETA * sequences))
+    capacity = Capacity(sequences=factor * sequences, requests_per_second=factor * rate, **more)
+    return POLICY.model_copy(update={"capacity": capacity})
+
+
+TRUE = declared(1).capacity
+LEVELS = (6.0, 14.0, 9.0, 20.0)
+
+
+def test_ten_windows_with_spread_find_the_concurrency_that_just_meets_the_objective() -> None:
+    found = estimate(after(Memory(), 60, LEVELS))
+    assert found.source == "learned"
+    assert found.sequences == pytest.approx(TRUE.sequences, rel=0.1)
+    assert found.requests_per_second == pytest.approx(TRUE.requests_per_second, rel=0.1)
+    assert found.low is not None
+    assert found.high is not None
+    assert found.low <= found.sequences <= found.high
+    assert not found.assumed
+
+
+def test_until_then_the_prior_stands() -> None:
+    few = after(Memory(), 10, LEVELS)
+    assert 0 < few.learned[0].windows < 10
+    assert estimate(few).sequences == 32
+    assert estimate(few).assumed
+    assert estimate(few, declared(2)).sequences == 2 * TRUE.sequences
+
+
+def test_windows_that_are_all_alike_show_no_line() -> None:
+    alike = after(Memory(), 60, (12.0,))
+    assert alike.learned[0].windows > 40
+    assert estimate(alike).sequences == 32
+
+
+@pytest.mark.parametrize(("factor", "least", "most"), [(2.0, 0.9, 1.1), (0.5, 0.75, 1.05), (1.0, 0.93, 1.0)])
+def test_a_declared_capacity_stands_until_measurement_contradicts_it(factor: float, least: float, most: float) -> None:
+    policy = declared(factor)
+    found = estimate(after(Memory(), 60, LEVELS, policy), policy)
+    assert least <= found.sequences / TRUE.sequences <= most
+    assert least <= found.requests_per_second / TRUE.requests_per_second <= most  # type: ignore[operator]
+
+
+def test_an_operator_may_forbid_the_correction() -> None:
+    policy = declared(2.0, learn=False)
+    assert estimate(after(Memory(), 60, LEVELS, policy), policy).sequences == 2 * TRUE.sequences
+
+
+def test_broken_windows_without_a_queue_count_before_there_is_a_line() -> None:
+    policy = declared(2.0)
+    broken = after(Memory(), 8, (60.0,), policy)  # 110 ms per token; P95 lies in the bucket from 100 ms
+    assert broken.learned[0].windows < 10
+    assert estimate(broken, policy).sequences <= loaded(60.0, 0.75)
+    queued = after(Memory(), 8, (60.0,), policy, waiting=5)
+    assert estimate(queued, policy).sequences == 2 * TRUE.sequences
+
+
+def test_what_was_learned_survives_a_restart_in_the_middle_of_a_window() -> None:
+    kind = TypeAdapter(Memory)
+    memory = after(Memory(), 60, LEVELS)
+    for seconds in (30.0, 20.0):
+        memory = replace(memory, learned=learn(POLICY, memory, serving(5e3, 20.0), seconds))
+    again = kind.validate_json(kind.dump_json(memory))
+    assert again == memory
+    assert again.learned[0].window_seconds > 0
+    assert estimate(again) == estimate(memory)
+
+
+def test_a_rollout_starts_from_the_prior_again_and_a_rollback_finds_what_it_knew() -> None:
+    memory = after(Memory(), 60, LEVELS)
+    learned = estimate(memory).sequences
+    both = after(memory, 3, LEVELS, identity=None)  # two kinds serve: nothing is learned of either
+    assert both.learned[0].windows == memory.learned[0].windows
+    rolled = after(both, 3, LEVELS, identity="other")
+    assert estimate(rolled, identity="other").sequences == 32
+    back = after(rolled, 1, LEVELS)
+    assert estimate(back).sequences == pytest.approx(learned, rel=0.05)
+    assert len(after(back, 1, LEVELS, identity="third").learned) == 2
+
+
+def test_another_accelerator_is_another_kind_although_model_and_engine_are_the_same() -> None:
+    memory = after(Memory(), 60, LEVELS, kv_capacity_tokens=400_000)
+    other = after(memory, 1, LEVELS, kv_capacity_tokens=200_000)
+    assert estimate(other).sequences == 32
+    a_little_less = after(memory, 1, LEVELS, kv_capacity_tokens=396_000)
+    assert estimate(a_little_less).source == "learned"
+
+
+def test_a_published_batch_that_nobody_applies_says_nothing() -> None:
+    memory = replace(after(Memory(), 60, LEVELS), targets=Targets(2, True, 4))
+    assert estimate(memory).sequences == pytest.approx(TRUE.sequences, rel=0.1)
+    assert estimate(memory, applied_batch=4).sequences == 4
+    assert estimate(memory, applied_batch=4).source == "applied_batch"
+
+
+def test_the_kv_cache_bounds_what_tokens_per_second_would_allow() -> None:
+    tokens = dict(kv_capacity_tokens=10_000, prompt_tokens_mean=900, generation_tokens_mean=200)
+    found = estimate(after(Memory(), 60, LEVELS, **tokens), **tokens)  # ten sequences fit, and 9.5 are counted on
+    assert found.sequences == pytest.approx(loaded(9.5, 0.75))
+
+
+def test_a_line_is_not_followed_beyond_three_times_what_was_seen() -> None:
+    found = estimate(after(Memory(), 60, (1.0, 2.0)))
+    assert found.sequences <= 32 or found.sequences <= 3 * 2.0
+
+
+def test_the_requests_that_finish_after_a_surge_teach_nothing() -> None:
+    """They were slow in full replicas and end in empty ones."""
+    memory = after(Memory(), 60, LEVELS)
+    slow = bucketed(0.45, 0.35)
+    surged = memory
+    for minute in range(6):
+        for _ in range(12):
+            late = serving(2e5 + 60 * minute, 1.0, ready=6 - minute, tpot=slow, e2e=bucketed(80.0, 70.0))
+            surged = replace(surged, learned=learn(POLICY, surged, late, TICK))
+    assert surged.learned[0].windows == memory.learned[0].windows
+    assert estimate(surged) == estimate(memory)
+
+
+def test_lost_scrapes_only_make_a_window_longer() -> None:
+    memory = Memory()
+    for tick in range(12 * 80):
+        level = LEVELS[tick // 120 % len(LEVELS)]
+        lost = tick % 5 == 0
+        seen = serving(1e3 + tick * TICK, level, **({"running": Unknown("lost")} if lost else {}))
+        memory = replace(memory, learned=learn(POLICY, memory, seen, TICK))
+    assert estimate(memory).sequences == pytest.approx(TRUE.sequences, rel=0.1)
+
+
+def test_small_batches_leave_more_room_for_chance() -> None:
+    assert loaded(200.0, 0.75) == pytest.approx(150.0)
+    assert loaded(20.0, 0.75) < 0.65 * 20
+    assert loaded(1.0, 0.75) == 1.0
+    assert loaded(200.0, 0.5) == pytest.approx(100.0)
+
+
+def test_without_a_tpot_objective_the_critical_e2e_leaves_one() -> None:
+    policy = Policy(objectives=Objectives(e2e_critical_seconds=20.2), batch=Batch(max=256))
+    first = {"ttft": bucketed(0.3, 0.2), "generation_tokens_mean": Known(200.0, 0.0)}
+    found = estimate(after(Memory(), 60, LEVELS, policy, **first), policy, **first)
+    assert found.source == "learned"
+    assert found.sequences == pytest.approx(TRUE.sequences, rel=0.1)
