@@ -20,7 +20,7 @@ import grpc
 from scaler.serve.externalscaler_pb2 import GetMetricsRequest, ScaledObjectRef
 from scaler.serve.externalscaler_pb2_grpc import ExternalScalerStub
 
-START_SECONDS = 20.0
+START_SECONDS = 60.0
 
 
 @dataclass

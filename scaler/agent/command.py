@@ -107,7 +107,11 @@ def agent(
         str, typer.Option(help="The engine's pod. Unset: this host's name.", envvar="POD_NAME", show_default=False)
     ] = "",
     engine_key_file: Annotated[
-        Path | None, typer.Option(help="File with the engine's API key (SGLang).", envvar="LOADTIDE_ENGINE_KEY_FILE")
+        Path | None,
+        typer.Option(
+            help="File with the engine's API key (SGLang) or its dashboard's token (Ray).",
+            envvar="LOADTIDE_ENGINE_KEY_FILE",
+        ),
     ] = None,
     engine_admin_key_file: Annotated[
         Path | None,

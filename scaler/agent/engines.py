@@ -84,7 +84,7 @@ def adapter_for(options: EngineOptions, session: aiohttp.ClientSession) -> Adapt
         case EngineName.RAYSERVE:
             application, _, deployment = options.name.partition("/")
             assert options.own_batch is not None
-            return RayServe(http, application, deployment, own_batch=options.own_batch)
+            return RayServe(http, application, deployment, own_batch=options.own_batch, api_key=options.api_key)
         case EngineName.TRITON:
             return Triton(http, options.name)
         case EngineName.ENVOY:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import shutil
 import signal
 import subprocess
@@ -58,15 +59,25 @@ app = Model.bind()
 
 @dataclass(frozen=True)
 class Cluster:
-    """One running node: its dashboard, and where its applications answer. Neither has a path."""
+    """One running node: its dashboard with its token, and where its applications answer. Neither URL has a path."""
 
     dashboard: str
     url: str
+    token: str
+
+    def ask(self, body: bytes | None = None) -> bytes:
+        """Ask the dashboard for its applications; with ``body``, declare them."""
+        headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
+        request = urllib.request.Request(
+            f"{self.dashboard}/api/serve/applications/", body, headers, method="PUT" if body else "GET"
+        )
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            told: bytes = answer.read()
+        return told
 
     def applications(self) -> dict[str, Any]:
         """What the dashboard tells of them."""
-        with urllib.request.urlopen(f"{self.dashboard}/api/serve/applications/", timeout=10) as answer:
-            found: dict[str, Any] = json.load(answer)["applications"]
+        found: dict[str, Any] = json.loads(self.ask())["applications"]
         return found
 
 
@@ -84,7 +95,7 @@ def serve(venv: Path, folder: Path, own_batch: int) -> Iterator[Cluster]:
     (folder / "tide_app.py").write_text(APPLICATION)
     # Its own socket paths must be short.
     scratch = tempfile.mkdtemp(prefix="ray-")
-    cluster = Cluster(f"http://127.0.0.1:{free_port()}", f"http://127.0.0.1:{free_port()}")
+    cluster = Cluster(f"http://127.0.0.1:{free_port()}", f"http://127.0.0.1:{free_port()}", secrets.token_hex(32))
     command = [
         *(str(venv / "bin" / "ray"), "start", "--head", "--block", "--disable-usage-stats", "--num-cpus=2"),
         *("--node-ip-address=127.0.0.1", f"--port={free_port()}", "--dashboard-host=127.0.0.1"),
@@ -92,6 +103,8 @@ def serve(venv: Path, folder: Path, own_batch: int) -> Iterator[Cluster]:
         *("--include-dashboard=true", f"--temp-dir={scratch}"),
     ]
     variables = {**os.environ, "PYTHONPATH": str(folder), "RAY_USAGE_STATS_ENABLED": "0", "RAY_TMPDIR": scratch}
+    # A token of its own, whatever the user of this machine has: without one anybody near could run code in it.
+    variables |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": cluster.token}
     log = folder / "ray.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -119,21 +132,19 @@ def _deploy(cluster: Cluster, process: subprocess.Popen[bytes], log: Path, own_b
             }
         ],
     }
-    request = urllib.request.Request(
-        f"{cluster.dashboard}/api/serve/applications/", json.dumps(config).encode(),
-        {"Content-Type": "application/json"}, method="PUT",
-    )  # fmt: skip
-    deployed, deadline = False, time.monotonic() + READY_SECONDS
+    deployed, told, deadline = False, "", time.monotonic() + READY_SECONDS
     while time.monotonic() < deadline:
         assert process.poll() is None, f"ray ended with status {process.returncode}:\n{log.read_text()[-2000:]}"
         with suppress(urllib.error.URLError, OSError, KeyError):
             if not deployed:
-                with urllib.request.urlopen(request, timeout=60):
-                    deployed = True
-            if cluster.applications()["chat"]["status"] == "RUNNING":
+                cluster.ask(json.dumps(config).encode())
+                deployed = True
+            chat = cluster.applications()["chat"]
+            told = f"{chat['status']} {chat['message']} {chat['deployments']}"[:2000]
+            if chat["status"] == "RUNNING":
                 return
         time.sleep(0.25)
-    raise AssertionError(f"Ray Serve was not ready after {READY_SECONDS:g} s:\n{log.read_text()[-2000:]}")
+    raise AssertionError(f"Ray Serve was not ready after {READY_SECONDS:g} s; deployed: {deployed}; it says: {told}")
 
 
 def _stop(process: subprocess.Popen[bytes], scratch: str) -> None:

@@ -51,7 +51,9 @@ async def largest_batch(session: aiohttp.ClientSession, url: str, requests: int 
 async def test_the_batch_follows_and_no_replica_restarts(cluster: ray_cluster.Cluster) -> None:
     before, whole = replicas(cluster), config(cluster)
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
-        engine = RayServe(EngineHttp(session, cluster.dashboard), "chat", "Model", own_batch=OWN_BATCH)
+        engine = RayServe(
+            EngineHttp(session, cluster.dashboard), "chat", "Model", own_batch=OWN_BATCH, api_key=cluster.token
+        )
         link = EngineLink(engine, mono=asyncio.get_running_loop().time)
         for wanted, batch in ((8, 8), (32, 32), (1000, OWN_BATCH), (4, 4), (None, OWN_BATCH)):
             followed = await link.follow(wanted)
@@ -65,4 +67,10 @@ async def test_a_name_that_is_not_there_is_told_with_those_that_are(cluster: ray
     async with aiohttp.ClientSession() as session:
         http = EngineHttp(session, cluster.dashboard)
         with pytest.raises(EngineError, match="there are: chat"):
-            await RayServe(http, "caht", "Model", own_batch=OWN_BATCH).read()
+            await RayServe(http, "caht", "Model", own_batch=OWN_BATCH, api_key=cluster.token).read()
+
+
+async def test_without_its_token_the_dashboard_tells_nothing(cluster: ray_cluster.Cluster) -> None:
+    async with aiohttp.ClientSession() as session:
+        with pytest.raises(EngineError, match=r"HTTP 401 .*--engine-key-file"):
+            await RayServe(EngineHttp(session, cluster.dashboard), "chat", "Model", own_batch=OWN_BATCH).read()

@@ -29,7 +29,7 @@ REQUIREMENTS = HERE / "vllm-requirements.txt"
 VLLM_VERSION = "0.32.0+cpu"
 MODEL_NAME = "tiny"
 #: Seen: 20 s. The limit leaves room for a busy machine and a cold disk.
-READY_SECONDS = 180.0
+READY_SECONDS = 420.0
 #: After SIGTERM, before SIGKILL.
 STOP_SECONDS = 15.0
 
