@@ -14,7 +14,8 @@ replica is restarted (``DeploymentVersion.requires_actor_restart``). The ways it
   back. There is no version to compare, so somebody else's deployment between the two requests would be undone: nothing
   is written while any application is not ``RUNNING``, and a dashboard should have one agent only.
 - An application deployed by ``serve.run`` has no config that could be written back.
-- A dashboard may mask secrets of ``runtime_env`` in what it tells. Masked values are never written back.
+- A dashboard may ask for a token (``RAY_AUTH_MODE=token``, the default where the cluster's user has one): ``api_key``.
+- It may mask secrets of ``runtime_env`` in what it tells. Masked values are never written back.
 - Serve believes any value that ``reconfigure`` does not refuse; read back is what Serve has given to every replica
   (deployment ``HEALTHY``, application ``RUNNING``), not what the batcher made of it.
 """
@@ -36,7 +37,8 @@ _KEPT: Final = ("proxy_location", "http_options", "grpc_options", "target_capaci
 
 
 class RayServe:
-    """One deployment of an application on a Ray cluster; ``http`` leads to its dashboard (port 8265).
+    """One deployment of an application on a Ray cluster; ``http`` leads to its dashboard (port 8265), which may want
+    ``api_key``.
 
     ``key``: the entry of ``user_config`` that is the batch. ``own_batch``: what the deployment has without us. It can't
     be asked for: after a restart of ours the cluster shows what we set.
@@ -46,9 +48,17 @@ class RayServe:
     reloads: Final = False
 
     def __init__(
-        self, http: EngineHttp, application: str, deployment: str, *, own_batch: int, key: str = "max_batch_size"
+        self,
+        http: EngineHttp,
+        application: str,
+        deployment: str,
+        *,
+        own_batch: int,
+        key: str = "max_batch_size",
+        api_key: str | None = None,
     ) -> None:
         self._http = http
+        self._api_key = api_key
         self._application = application
         self._deployment = deployment
         self._own_batch = own_batch
@@ -90,14 +100,15 @@ class RayServe:
         if _masked(applications):
             raise EngineError("the dashboard masks secrets of runtime_env: writing its answer back would lose them")
         kept = {name: told[name] for name in _KEPT if told.get(name) is not None}
-        await self._http.text("PUT", ROUTE, {**kept, "applications": applications}, timeout_seconds=30.0)
+        declared = {**kept, "applications": applications}
+        await self._http.text("PUT", ROUTE, declared, key=self._api_key, timeout_seconds=30.0)
 
     async def restore(self) -> None:
         """Back to ``own_batch``."""
         await self.write(self._own_batch)
 
     async def _told(self) -> Mapping[str, Any]:
-        told = await self._http.json("GET", ROUTE)
+        told = await self._http.json("GET", ROUTE, key=self._api_key)
         if not isinstance(told, Mapping) or not isinstance(told.get("applications"), Mapping):
             raise EngineError(f"GET {ROUTE}: no applications in the answer; is this Ray's dashboard (port 8265)?")
         return told

@@ -174,6 +174,7 @@ class RayServeDouble:
     )
     by_code: tuple[str, ...] = ()
     masked: bool = False
+    token: str | None = None
     target_capacity: float | None = 50.0
     settles_after: int = 2
     stuck: str = ""
@@ -183,7 +184,14 @@ class RayServeDouble:
     def routes(self) -> list[web.RouteDef]:
         return [web.get("/api/serve/applications/", self.tell), web.put("/api/serve/applications/", self.declare)]
 
-    async def tell(self, _request: web.Request) -> web.Response:
+    def _refused(self, request: web.Request) -> web.Response | None:
+        if self.token is None or request.headers.get("Authorization") == f"Bearer {self.token}":
+            return None
+        return web.Response(status=401, text="Unauthorized: Missing authentication token")
+
+    async def tell(self, request: web.Request) -> web.Response:
+        if refused := self._refused(request):
+            return refused
         self.reads += 1
         status = self.stuck or ("RUNNING" if self.reads > self.settles_after else "DEPLOYING")
         applications = {name: self._details(name, status) for name in self.deployed}
@@ -217,6 +225,8 @@ class RayServeDouble:
         }
 
     async def declare(self, request: web.Request) -> web.Response:
+        if refused := self._refused(request):
+            return refused
         body = await request.json()
         self.puts.append(body)
         kept = {name: config for name, config in self.deployed.items() if name in self.by_code}

@@ -201,6 +201,14 @@ class TestRayServe:
                 await RayServe(http, "chat", "Model", own_batch=64).write(8)
         assert not double.puts
 
+    async def test_a_dashboard_that_wants_a_token_gets_it(self) -> None:
+        double = RayServeDouble(token="tide")
+        async with serving(*double.routes()) as http:
+            await RayServe(http, "chat", "Model", own_batch=64, api_key="tide").write(8)
+            assert double.deployed["chat"]["deployments"][0]["user_config"]["max_batch_size"] == 8
+            with pytest.raises(EngineError, match=r"HTTP 401 .*--engine-key-file"):
+                await RayServe(http, "chat", "Model", own_batch=64).read()
+
     async def test_a_deployment_that_is_left_to_the_code_is_added(self) -> None:
         double = RayServeDouble()
         double.deployed["chat"]["deployments"] = [{"name": "Router"}]
