@@ -1,22 +1,39 @@
-"""Writes the committed files of ``rules/``: ``python -m scaler.pack``, in the repository."""
+"""Writes the committed copies of the pack, in ``rules/`` and ``deploy/``: ``python -m scaler.pack``, in the repository.
+
+The chart's copies are for any release: :data:`OF_A_RELEASE` stands where its templates put what is chosen there.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
 
+from scaler.pack.dashboards.written import Form
+from scaler.pack.dashboards.written import files as dashboards
 from scaler.pack.model import Options
 from scaler.pack.written import prometheus_rule, prometheus_rules
 
-RULES = Path(__file__).parents[2] / "rules"
+REPOSITORY = Path(__file__).parents[2]
+RULES = REPOSITORY / "rules"
+CHART = REPOSITORY / "deploy" / "helm" / "loadtide" / "files"
+KUSTOMIZE = REPOSITORY / "deploy" / "kustomize" / "components" / "prometheus-operator"
+
+#: Replaced by deploy/helm/loadtide/templates/rules.yaml.
+OF_A_RELEASE = Options(
+    namespace="LOADTIDE-NAMESPACE", runbooks="https://LOADTIDE-RUNBOOKS", grafana="https://LOADTIDE-GRAFANA"
+)
 
 
 def files() -> Mapping[Path, str]:
     """Every generated file and what stands in it."""
     options = Options()
+    drawn = dashboards(Form.JSON).items()
     return {
         RULES / "loadtide.rules.yaml": prometheus_rules(options),
         RULES / "prometheusrule.yaml": prometheus_rule(options),
+        CHART / "rules.yaml": prometheus_rules(OF_A_RELEASE),
+        KUSTOMIZE / "prometheusrule.yaml": prometheus_rule(options),
+        **{folder / "dashboards" / name: text for folder in (CHART, KUSTOMIZE) for name, text in drawn},
     }
 
 

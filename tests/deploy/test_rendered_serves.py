@@ -1,0 +1,88 @@
+"""``loadtide serve`` started with what is rendered: it listens, answers the probes, and serves what is scraped.
+
+G6-06 and G6-08: with nowhere to write but its volume, and without rights.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import grpc
+import pytest
+import trustme
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from tests.deploy.placed import container
+from tests.deploy.tools import OVERLAYS, Installed, Release, Tools
+from tests.running_scaler import running_scaler
+
+pytestmark = pytest.mark.real
+
+
+def arguments(rendered: Installed, folder: Path) -> list[str]:
+    """Those of the container, its mounts replaced by folders of ``folder`` and its ports by free ones."""
+    words = container(rendered)["args"][1:]
+    for mount in container(rendered)["volumeMounts"]:
+        here = folder / mount["name"]
+        here.mkdir(exist_ok=True)
+        words = [word.replace(f"={mount['mountPath']}/", f"={here}/") for word in words]
+    policy = rendered.one("ConfigMap")["data"]["policy.yaml"]
+    (folder / "policy" / "policy.yaml").write_text(policy)
+    return [word.replace("0.0.0.0:6001", "127.0.0.1:0") for word in words]
+
+
+def health(address: str, service: str) -> int:
+    with grpc.insecure_channel(address) as channel:
+        asked = health_pb2.HealthCheckRequest(service=service)
+        return int(health_pb2_grpc.HealthStub(channel).Check(asked, timeout=5).status)
+
+
+def answers_its_probes(address: str, rendered: Installed) -> None:
+    for probe in ("readinessProbe", "livenessProbe"):
+        service = container(rendered)[probe]["grpc"]["service"]
+        assert health(address, service) == health_pb2.HealthCheckResponse.SERVING
+
+
+@pytest.mark.parametrize(
+    "release",
+    [Release(custom=False), Release(values={"rbac": {"create": False}}, custom=False)],
+    ids=["defaults", "no rights"],
+)
+def test_the_charts_process_serves_what_is_asked_of_it(tools: Tools, tmp_path: Path, release: Release) -> None:
+    (rendered,) = tools.install(release)
+    with running_scaler(tmp_path, *arguments(rendered, tmp_path)) as scaler:
+        answers_its_probes(scaler.grpc, rendered)
+        assert "loadtide_store_up" in scaler.text("/metrics")
+        assert (tmp_path / "memory" / "memory.db").exists()
+
+
+def test_with_tls_the_kubelet_asks_the_plain_port(tools: Tools, tmp_path: Path) -> None:
+    rendered = tools.kustomize(OVERLAYS / "tls")
+    words = arguments(rendered, tmp_path)
+    authority = trustme.CA()
+    own = authority.issue_cert("127.0.0.1")
+    own.private_key_pem.write_to_path(tmp_path / "grpc-tls" / "tls.key")
+    own.cert_chain_pems[0].write_to_path(tmp_path / "grpc-tls" / "tls.crt")
+    authority.cert_pem.write_to_path(tmp_path / "grpc-tls" / "ca.crt")
+    with running_scaler(tmp_path, *words) as scaler:
+        (said,) = scaler.lines("serving")
+        answers_its_probes(said["health"], rendered)
+        with pytest.raises(grpc.RpcError):
+            health(scaler.grpc, "readiness")
+
+
+@pytest.mark.parametrize("left", [False, True], ids=["missing", "with old files"])
+def test_a_multiprocess_folder_of_prometheus_changes_nothing(tools: Tools, tmp_path: Path, left: bool) -> None:
+    """G6-06: metrics are the process' own, whatever the folder is; and nothing is written beside the volume."""
+    (rendered,) = tools.install(Release(custom=False))
+    elsewhere, empty = tmp_path / "multiprocess", tmp_path / "empty"
+    empty.mkdir()
+    if left:
+        elsewhere.mkdir()
+        (elsewhere / "counter_1.db").write_bytes(b"of an earlier life")
+    environment = {"PROMETHEUS_MULTIPROC_DIR": str(elsewhere), "TMPDIR": str(empty), "HOME": str(empty)}
+    with running_scaler(tmp_path, *arguments(rendered, tmp_path), environment=environment) as scaler:
+        answers_its_probes(scaler.grpc, rendered)
+        assert "loadtide_store_up" in scaler.text("/metrics")
+    assert not list(empty.iterdir())
+    assert [each.name for each in elsewhere.glob("*")] == (["counter_1.db"] if left else [])
