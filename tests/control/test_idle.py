@@ -1,11 +1,13 @@
 """Zero needs proof; waking does not."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+
+import pytest
 
 from scaler.control.model import Code, LoadState
-from scaler.policy.model import Batch, Idle, Policy, Push, ReplicaRange
+from scaler.policy.model import Batch, Capacity, Idle, Policy, Push, ReplicaRange
 from scaler.policy.windows import Warm, Window
-from scaler.signals.model import Known, Unknown
+from scaler.signals.model import Known, Stale, Unknown
 from tests.control.timeline import Timeline, gone, quiet
 
 WAKEABLE = Policy(push=Push(enabled=True), replicas=ReplicaRange(max=8), batch=Batch(max=64))
@@ -69,6 +71,40 @@ def test_a_restart_after_20_idle_minutes_goes_on_from_there() -> None:
     timeline = Timeline(WAKEABLE).at("0s", **traffic()).at("5s", **nobody()).at("20m")
     timeline.restarted().at("20m5s", **nobody()).at("30m").expect(active=True)
     timeline.at("30m5s").expect(active=False)  # the tick after the restart counts no time
+
+
+@pytest.mark.parametrize("hours", [-2, 2])
+def test_g5_08_a_wall_clock_that_is_set_moves_no_timer(hours: int) -> None:
+    policy = WAKEABLE.model_copy(update={"idle": Idle(timeout_seconds=300)})
+    timeline = Timeline(policy).at("0s", **traffic()).at("5s", **nobody()).at("1m40s")
+    timeline.start += timedelta(hours=hours)
+    timeline.at("1m45s").at("4m55s").expect(active=True).at("5m").expect(active=False).because(Code.IDLE_PROVEN)
+
+
+@pytest.mark.parametrize("hours", [-2, 2])
+def test_g5_08_a_set_clock_moves_no_cooldown_either(hours: int) -> None:
+    busy = dict(arrivals=30, recent=30, last=30, running=24, waiting=0, kv=0.2, pending=0, wake_demand=0)
+    policy = Policy(capacity=Capacity(requests_per_second=10, sequences=100), replicas=ReplicaRange(max=8))
+    timeline = Timeline(policy).at("0s", **busy, ready=3).at("6m")
+    timeline.at("6m5s", **busy | dict(arrivals=10, recent=10, last=10, running=8), ready=3).at("8m")
+    timeline.start += timedelta(hours=hours)
+    timeline.at("11m").expect(replicas=3).held_back(Code.DOWN_WINDOW).at("11m5s").expect(replicas=2)
+
+
+def test_g5_09_while_anything_runs_it_is_active_and_the_idle_time_begins_when_the_last_stream_ends() -> None:
+    policy = WAKEABLE.model_copy(update={"idle": Idle(timeout_seconds=300)})
+    streams = nobody(ready=5) | dict(running=3)
+    timeline = Timeline(policy).at("0s", **traffic(ready=5)).at("5s", **streams).at("8m").expect(active=True)
+    assert all(decision.targets.replicas >= 1 for decision in timeline.history)
+    timeline.at("8m5s", **nobody(ready=5)).at("12m55s").expect(active=True)
+    timeline.at("13m").expect(active=False).because(Code.IDLE_PROVEN)
+
+
+def test_g5_09_a_replica_that_tells_nothing_may_still_have_streams() -> None:
+    policy = WAKEABLE.model_copy(update={"idle": Idle(timeout_seconds=300)})
+    incomplete = nobody(ready=5) | dict(running=Stale(0.0, 1000.0))
+    timeline = Timeline(policy).at("0s", **traffic(ready=5)).at("5s", **incomplete).at("60m")
+    timeline.expect(active=True).held_back(Code.IDLE_UNPROVEN)
 
 
 def test_without_a_wake_source_the_floor_is_one_for_ever() -> None:

@@ -1,4 +1,4 @@
-"""Keep-warm windows: zones, change-over days, midnight, week days."""
+"""Keep-warm windows: zones, change-over days, midnight, week days (G5-08; its clock steps are in tests/control)."""
 
 from __future__ import annotations
 

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import grpc
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from tests.running_scaler import KedaPoll, running_scaler
+from tests.running_scaler import KedaPoll, RunningScaler, running_scaler
 
 TOKEN = "gateway-token"
 HELD_SECONDS = 3.0
@@ -84,6 +85,13 @@ def answer_or_refusal(keda: KedaPoll) -> tuple[object, object]:
         return error.code().name, error.details()  # type: ignore[attr-defined]
 
 
+def ready(scaler: RunningScaler) -> bool:
+    """Whether both probes of readiness say so."""
+    with grpc.insecure_channel(scaler.grpc) as channel:
+        health = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(service="readiness"))
+    return scaler.text("/readyz") != "" and health.status == health_pb2.HealthCheckResponse.SERVING
+
+
 def test_lost_metrics_are_held_and_then_unavailable_never_zero_and_never_false(engine: Engine, tmp_path: Path) -> None:
     engine.running = 190  # six replicas' worth of the prior
     arguments = policy(tmp_path, engine, f"hold_seconds: {HELD_SECONDS}", "replicas: {max: 20}")
@@ -101,6 +109,7 @@ def test_lost_metrics_are_held_and_then_unavailable_never_zero_and_never_false(e
             time.sleep(0.1)
         assert refused_at is not None
         assert refused_at - lost_at >= HELD_SECONDS - 1
+        assert ready(scaler)  # it has something to say: that it does not know
         engine.up = True
         keda.until(lambda replicas, active: (replicas, active) == (6.0, True), 5, "back")
         keda.close()

@@ -154,6 +154,18 @@ def test_g2_08_a_health_checkers_completion_is_a_real_request() -> None:
     assert folded(idle_minute(0), idle_minute(5, finished=51), seconds=300).counters_moved
 
 
+# G5-09: five replicas with streams, one of which tells nothing
+
+
+def test_g5_09_running_that_one_of_five_does_not_tell_is_not_known() -> None:
+    line = Timeline(interval_seconds=15)
+    line.at(0, **{f"pod{number}": pod(running=3 if number == 0 else 0, waiting=0) for number in range(5)})
+    quiet = {f"pod{number}": pod(running=0, waiting=0) for number in range(4)}
+    signals = line.at(15, **quiet, pod4=pod(waiting=0))
+    assert signals.running == Stale(0.0, 15, at_least=0.0)
+    assert line.at(30, **quiet, pod4=pod(running=0, waiting=0)).running == Known(0.0, 30)
+
+
 # G3-01: the KV-cache gauge renamed
 
 OLD = 'vllm:gpu_cache_usage_perc{model_name="m"} 0.63\n'
