@@ -109,10 +109,11 @@ def test_the_past_of_another_scaler_tells_what_ours_would_have_done(world: World
     assert findings["ran"]["replica_hours"] == pytest.approx(world.rival_hours, rel=0.01)
     assert findings["ours"]["replica_hours"] == pytest.approx(world.lived.replica_hours, rel=HOURS_TOLERANCE)
     assert findings["ours"]["short_minutes"] == pytest.approx(world.lived.short_minutes, abs=SHORT_MINUTES_TOLERANCE)
-    # It had other replicas than those that ran for most of the time, or this would show nothing.
+    # It had other replicas than those that ran for a quarter of the time; with the same all along this would show
+    # nothing.
     timeline: dict[str, list[float]] = document["timeline"]  # type: ignore[assignment]
     equal = sum(ran == ready for ran, ready in zip(timeline["ran"], timeline["ready"], strict=True))
-    assert equal < 0.6 * len(timeline["unix"])
+    assert equal < 0.8 * len(timeline["unix"])
 
 
 def test_a_server_with_a_small_limit_is_asked_for_less_at_a_time(world: World, tmp_path: Path) -> None:
