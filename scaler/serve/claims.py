@@ -77,7 +77,7 @@ class Claims:
 
     async def _claim(self, name: str, taken_from: str | None) -> None:
         """Become the owner and go on from what was last written."""
-        session = self._membership.session
+        session, restarts = self._membership.session, self._membership.restarts
         token = await self._store.claim(name, session, taken_from, self._copies.token_seen(name))
         if token is None:
             await self._copies.look(name)
@@ -91,7 +91,7 @@ class Claims:
         away = self._workloads.mono() - self._membership.mono_at(kept.memory_at_ms)
         inherit(workload, kept.memory, away, self._workloads.utc())
         overrule(workload, kept.override, self._workloads.utc())
-        self._held[name] = Held(token, self._copies.take(workload, kept.written))
+        self._held[name] = Held(token, self._copies.take(workload, kept.written), restarts)
         self._copies.place(name, session, token)
         log.info(
             "workload taken",

@@ -13,13 +13,16 @@ _Saying = tuple[bool, bool]
 
 
 class Held:
-    """Owned under ``token``. ``writing`` is held while a write is under way.
+    """Owned under ``token``, which Redis gave out at membership's ``restarts``. ``writing`` is held while a write is
+    under way.
 
     ``heir_of`` is the snapshot that was last written before, by whomever.
     """
 
-    def __init__(self, token: int, heir_of: Snapshot | None) -> None:
+    def __init__(self, token: int, heir_of: Snapshot | None, restarts: int) -> None:
         self.token = token
+        #: Membership's ``restarts`` when Redis last knew us for the owner.
+        self.known_at = restarts
         self.writing = asyncio.Lock()
         #: What was decided last, whether written or not.
         self.latest: tuple[Snapshot, StoredWorkload] | None = None
@@ -45,6 +48,7 @@ class Held:
 
     def confirm(self, snapshot: Snapshot, restarts: int) -> None:
         """``snapshot`` is written."""
+        self.known_at = restarts
         if self.latest is not None and self.latest[0] is snapshot:
             self.confirmed_at = restarts
             self._may_say = {_saying(snapshot)}

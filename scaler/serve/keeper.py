@@ -24,14 +24,13 @@ from scaler.serve.lease import LEASE_SECONDS, RETRY_SECONDS
 from scaler.serve.membership import Membership
 from scaler.serve.override_relay import OverrideRelay
 from scaler.serve.ownership import OwnerUnheard, Superseded, Told, put
-from scaler.serve.published_json import encode
 from scaler.serve.redis_link import RedisLink, RedisTrouble
 from scaler.serve.redis_store import RedisStore
 from scaler.serve.relay import Relay
 from scaler.serve.snapshot import Snapshot
 from scaler.serve.store import StoredWorkload
-from scaler.serve.succession import memory_text
 from scaler.serve.workloads import Workload, Workloads
+from scaler.serve.writes import Writes
 
 log = structlog.get_logger(__name__)
 
@@ -60,6 +59,7 @@ class SharedOwnership:
         self._lease = self._membership.lease
         self._held: dict[str, Held] = {}
         self._copies = Copies(workloads, store, self._membership, self._held.__contains__)
+        self._writes = Writes(workloads, store, self._membership, self._copies, self._held)
         self._relay = Relay(store, self._membership)
         self._overrides = OverrideRelay(workloads, store)
         self._claims = Claims(
@@ -74,11 +74,10 @@ class SharedOwnership:
         self._to_take: set[str] = set()
         self._compare_due = workloads.mono()
         self._told_restarts = 0
-        self._compared = asyncio.Event()
-        #: When everything was compared first; whether a beat since has told which of the owners met then have ended,
-        #: and these have been looked at.
         self._compared_at = math.inf
-        self._looked = False
+        #: Everything has been compared once, a beat since has told which of the owners met then have ended, and these
+        #: have been looked at.
+        self._looked = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
 
     @property
@@ -112,14 +111,14 @@ class SharedOwnership:
         held.decided(snapshot, stored())
         if self._lease.in_reach:
             with contextlib.suppress(RedisTrouble):
-                await self._write(workload.name, held)
+                await self._writes.write(workload.name, held)
 
     def at_hand(self, workload: Workload) -> Snapshot | None:
         """Ours, while it is certainly ours and what others may read says nothing else."""
-        held, snapshot = self._held.get(workload.name), workload.snapshot
-        if held is None or not self._lease.held(self._workloads.mono()) or not held.told(snapshot):
+        held = self._held.get(workload.name)
+        if held is None or not self._lease.held(self._workloads.mono()):
             return None
-        return None if held.contradicts() else snapshot
+        return workload.snapshot if self._may_tell(held, workload) else None
 
     async def answer(self, workload: Workload) -> Snapshot | None:
         """Ours while it is certainly ours; else the copy, once Redis has said that it is the last."""
@@ -129,7 +128,7 @@ class SharedOwnership:
             await self._workloads.wait_change(workload, workload.version, WRITE_SECONDS)
             held = self._held.get(name)
         if held is not None and self._lease.held(mono()):
-            if not held.told(workload.snapshot) or held.contradicts():
+            if not self._may_tell(held, workload):
                 raise OwnerUnheard(f"{name}: its last decision is not written to {self._link.where} yet")
             return workload.snapshot
         if held is not None and self._lease.alone(mono()):
@@ -138,11 +137,18 @@ class SharedOwnership:
             raise OwnerUnheard(f"{name}: its owner's last decision cannot be read: {self.trouble}")
         return await self._copies.latest(workload, self._answerable())
 
+    def _may_tell(self, held: Held, workload: Workload) -> bool:
+        """Whether what we say of a workload of ours is what was decided last, and nobody may read anything else. In a
+        new session it may be another's by now: until Redis has taken a write of ours nothing is certain.
+        """
+        known = held.known_at == self._membership.restarts
+        return known and held.told(workload.snapshot) and not held.contradicts()
+
     def _answerable(self) -> Collection[str] | None:
         """The sessions whose workloads can be answered for; None: all. An owner whose session has ended may have come
         to say something else meanwhile.
         """
-        if not self._looked:
+        if not self._looked.is_set():
             return self._membership.beating
         if self._lease.settled(self._workloads.mono()) and not self._membership.peers.act_alone:
             return None
@@ -180,7 +186,7 @@ class SharedOwnership:
             self._run(each)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(START_SECONDS):
-                await self._compared.wait()
+                await self._looked.wait()
 
     async def stop(self) -> None:
         """End the session, so that the others need not wait for its end."""
@@ -225,7 +231,7 @@ class SharedOwnership:
             await self._overrides.tell_again(self._held)
             self._told_restarts, self._compare_due = restarts, self._workloads.mono()
         for name in [name for name, held in self._held.items() if held.confirmed_at != restarts]:
-            self._run(self._rewrite(name))
+            self._run(self._writes.again(name))
         await asyncio.gather(*(self._register(name) for name in tuple(self._untold)))
         if self._to_learn:
             self._to_learn = False
@@ -235,50 +241,14 @@ class SharedOwnership:
             self._compare_due = now + COMPARE_SECONDS
             await self._copies.compare()
             await self._overrides.take(self._held)
-            self._compared_at = min(self._compared_at, self._workloads.mono())
-            self._compared.set()
+            if self._compared_at == math.inf:
+                self._compared_at = self._workloads.mono()
+                self._membership.doubt()
             held = filter(None, map(self._workloads.get, self._held))
             self._untold |= {workload.name for workload in held if self._copies.is_news(workload)}
         await self._claims.balance(now)
-        self._looked = self._looked or beat_since
-
-    # -- writes --------------------------------------------------------------------------------------------------------
-
-    async def _write(self, name: str, held: Held) -> None:
-        """Write the last decision. Raises :class:`Superseded` where the workload is no longer ours, RedisTrouble."""
-        async with held.writing:
-            if held.latest is None:
-                return
-            (snapshot, stored), restarts = held.latest, self._membership.restarts
-            session, version = self._membership.session, held.next_version()
-            try:
-                ours = await self._store.publish(
-                    name,
-                    session,
-                    version,
-                    encode(snapshot),
-                    memory_text(name, stored),
-                    age_seconds=max(0.0, self._workloads.mono() - snapshot.decided_at.mono),
-                    served=bool(snapshot.decision.ready),
-                )
-            except RedisTrouble:
-                self._membership.doubt()
-                raise
-            if ours:
-                held.confirm(snapshot, restarts)
-                if self._held.get(name) is held:
-                    self._copies.place(name, session, held.token, version)
-                return
-        if self._held.get(name) is held:
-            del self._held[name]
-            log.warning("workload lost to another scaler, its decision is dropped", workload=name)
-            self._copies.lost(name)
-        raise Superseded
-
-    async def _rewrite(self, name: str) -> None:
-        if (held := self._held.get(name)) is not None and not held.writing.locked():
-            with contextlib.suppress(Superseded, RedisTrouble):
-                await self._write(name, held)
+        if beat_since:
+            self._looked.set()
 
     async def _register(self, name: str) -> None:
         workload = self._workloads.get(name)

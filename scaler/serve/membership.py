@@ -36,7 +36,7 @@ class Membership:
         #: This scaler's name, for as long as its process lives; from the first contact on with the address of its door.
         self.member = f"{socket.gethostname()}-{secrets.token_hex(4)}"
         self.lease = Lease()
-        self.peers = Peers(self.lease, mono, lambda: self.session, lambda: self.living)
+        self.peers = Peers(self.lease, mono, lambda: self.session, lambda: self.living, self.heard)
         self._peers_port = peers_port
         #: The sessions whose lease lasts, each with the time since when we know it.
         self.living: dict[str, float] = {}
@@ -78,7 +78,7 @@ class Membership:
         self._heard[session] = self._mono() - LEASE_SECONDS  # before any beat that is still under way
 
     def doubt(self) -> None:
-        """Some question was not answered: let the next beat tell at once what that means."""
+        """Some question was not answered, or who lives is not certain: let the next beat tell at once."""
         self._at_once.set()
 
     async def keep(self) -> None:

@@ -9,10 +9,10 @@ name, behind which it says how it stands:
   whom Redis answers again takes nothing for :data:`scaler.serve.lease.GRACE_SECONDS`: until long after its next word
   to the owner.
 - *Whoever is about to take* the workloads of a scaler whose session has ended asks it before: it may be acting alone,
-  and the taker be one that it never heard of.
+  because it has never heard of the asker. Now it has, and asks in its turn before it goes on.
 
 Who does not answer is not believed to be silent, nor to be acting. Where scalers cannot reach each other, silence ends
-every ownership when its lease ends. A door says nothing worth hiding and takes nothing in.
+every ownership when its lease ends. A door says nothing worth hiding, and takes in nothing but the asker's name.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
@@ -34,7 +35,10 @@ log = structlog.get_logger(__name__)
 DOOR_SECONDS = 0.4
 #: How long it is believed that one whose session has ended does not act.
 NOT_ACTING_SECONDS = 5.0
+#: More scalers than these are names that somebody makes up.
+MOST_LIVING = 200
 _LONGEST_WORD = 1024
+_SESSION = re.compile(r"[!-~]{1,300}@[!-~]{3,60}:\d{1,5}#\d{1,9}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +54,7 @@ class Standing:
 
 class Peers:
     """Our door, and questions at those of others. ``lease`` is ours; ``session`` gives our session, ``living`` those of
-    all.
+    all; ``heard`` takes one that has asked us.
     """
 
     def __init__(
@@ -59,11 +63,13 @@ class Peers:
         mono: Callable[[], float],
         session: Callable[[], str],
         living: Callable[[], Collection[str]],
+        heard: Callable[[str], None],
     ) -> None:
         self._lease = lease
         self._mono = mono
         self._session = session
         self._living = living
+        self._heard = heard
         self._server: asyncio.Server | None = None
         self._not_acting: dict[str, float] = {}
         #: The sessions that had ended when they were last asked about, and whose scalers acted all the same.
@@ -76,7 +82,7 @@ class Peers:
         try:
             if host is None:
                 raise OSError("no address of this host is known")
-            self._server = await asyncio.start_server(self._answer, host, port)
+            self._server = await asyncio.start_server(self._answer, host, port, limit=_LONGEST_WORD)
             bound = self._server.sockets[0].getsockname()[1]
         except OSError as error:
             log.warning("other scalers cannot ask this one; when Redis is silent all stop", problem=str(error))
@@ -115,7 +121,7 @@ class Peers:
     async def _is_silent(self, member: str, since: float) -> bool:
         """Whether Redis has not answered ``member`` since ``since``, by our clock; or nobody is behind its door."""
         try:
-            standing = await _ask(member)
+            standing = await _ask(member, self._session())
         except ConnectionRefusedError:
             return True  # its host is there and its process is not: it owns nothing
         if standing is None or member_of(standing.session) != member or standing.silent_seconds is None:
@@ -124,12 +130,17 @@ class Peers:
 
     async def _acts(self, session: str) -> bool:
         try:
-            standing = await _ask(member_of(session))
+            standing = await _ask(member_of(session), self._session())
         except ConnectionRefusedError:
             return False
         return standing is not None and standing.session == session and standing.acts
 
-    async def _answer(self, _reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError, ValueError, TimeoutError):
+            async with asyncio.timeout(DOOR_SECONDS):
+                asker = (await reader.readline()).decode("ascii").strip()
+            if not self._lease.in_reach and _SESSION.fullmatch(asker) and len(self._living()) < MOST_LIVING:
+                self._heard(asker)
         now, lease = self._mono(), self._lease
         silent = None if lease.in_reach else min(now - lease.answered_at, 1e9)
         said = {"session": self._session(), "acts": lease.acts(now), "silent_seconds": silent}
@@ -139,7 +150,7 @@ class Peers:
             await writer.wait_closed()
 
 
-async def _ask(member: str) -> Standing | None:
+async def _ask(member: str, asker: str) -> Standing | None:
     """What is said behind ``member``'s door; None where nothing is, or nothing that can be meant. Raises
     ConnectionRefusedError: nobody keeps that door.
     """
@@ -151,6 +162,7 @@ async def _ask(member: str) -> Standing | None:
         async with asyncio.timeout(DOOR_SECONDS):
             reader, writer = await asyncio.open_connection(host.strip("[]"), int(port), limit=_LONGEST_WORD)
             try:
+                writer.write(f"{asker}\n".encode())
                 said = json.loads(await reader.readline())
             finally:
                 writer.close()

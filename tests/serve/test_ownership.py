@@ -247,12 +247,12 @@ class TestHeld:
     idle = snapshot(targets=replace(active.decision.targets, active=False, replicas=0))
 
     def test_the_first_decision_of_all_contradicts_nobody(self) -> None:
-        held = Held(7, None)
+        held = Held(7, None, 1)
         held.decided(self.active, self.stored)
         assert not held.contradicts()
 
     def test_a_successor_may_not_contradict_before_its_word_is_written(self) -> None:
-        held = Held(7, self.active)
+        held = Held(7, self.active, 1)
         held.decided(self.idle, self.stored)
         assert held.contradicts()
         held.confirm(self.idle, restarts=1)
@@ -261,13 +261,13 @@ class TestHeld:
 
     def test_to_and_fro_contradicts_too(self) -> None:
         """One of the writes in between may have arrived."""
-        held = Held(7, self.active)
+        held = Held(7, self.active, 1)
         held.decided(self.idle, self.stored)
         held.decided(self.active, self.stored)
         assert held.contradicts()
 
     def test_a_late_confirmation_of_an_older_word_confirms_nothing(self) -> None:
-        held = Held(7, self.active)
+        held = Held(7, self.active, 1)
         held.decided(self.active, self.stored)
         held.decided(self.idle, self.stored)
         held.confirm(self.active, restarts=1)
@@ -275,14 +275,14 @@ class TestHeld:
         assert held.confirmed_at is None
 
     def test_what_is_being_written_is_not_told_yet(self) -> None:
-        held = Held(7, self.active)
+        held = Held(7, self.active, 1)
         assert held.told(self.active)
         held.decided(self.idle, self.stored)
         assert not held.told(self.active)
         assert held.told(self.idle)
 
     def test_versions_rise(self) -> None:
-        first, other = Held(7, None), Held(8, None)
+        first, other = Held(7, None, 1), Held(8, None, 1)
         assert first.next_version() < first.next_version() < other.next_version()
 
 

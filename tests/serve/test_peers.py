@@ -27,7 +27,8 @@ class Scaler:
         self.lease = Lease()
         self.name, self.number = name, 1
         self.living: set[str] = set()
-        self.peers = Peers(self.lease, lambda: Scaler.now, lambda: self.session, lambda: self.living)
+        clock, session = (lambda: Scaler.now), (lambda: self.session)
+        self.peers = Peers(self.lease, clock, session, lambda: self.living, lambda each: self.living.add(each))
 
     @property
     def session(self) -> str:
@@ -197,12 +198,46 @@ async def test_nothing_is_taken_from_one_that_acts() -> None:
         green.answered(100.0)
         assert await red.acts_after(10.0)
         late = await Scaler("late").open()  # of whom red has never heard, and whom Redis answers
+        late.lease.beaten(Scaler.now, Scaler.now, 9999.0)
         await late.peers.look_at_ended({red.session})
         assert late.peers.act_alone == {red.session}
-        red.number = 2  # what it owned under another session is another matter
-        await late.peers.look_at_ended({f"{red.name}#1"})
+        assert not await red.acts_after(13.0)  # now it has heard of it, and asked
+        await late.peers.look_at_ended({red.session})
         assert late.peers.act_alone == frozenset()
         await late.peers.close()
+
+
+async def test_what_one_owned_under_another_session_is_another_matter() -> None:
+    red, late = Scaler("red"), Scaler("late")
+    async with known(red, late):
+        red.lease.beaten(100.0, 100.0, 9999.0)
+        red.number = 2
+        await late.peers.look_at_ended({f"{red.name}#1"})
+        assert late.peers.act_alone == frozenset()
+
+
+@pytest.mark.parametrize("asker", [b"", b"\n", b"\xff\n", b"nobody\n", b"a@b\n", b"x" * 5000 + b"\n", b"a b@c.d:1#1\n"])
+async def test_whoever_asks_without_a_name_is_answered_and_not_taken_for_a_scaler(asker: bytes) -> None:
+    red = Scaler("red")
+    async with known(red):
+        red.answered(100.0)
+        host, _, port = red.name.partition("@")[2].rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(asker)
+        if not asker.endswith(b"\n"):
+            writer.write_eof()
+        assert json.loads(await reader.readline())["session"] == red.session
+        writer.close()
+        assert red.living == {red.session}
+
+
+async def test_names_that_somebody_makes_up_are_not_endless() -> None:
+    red = Scaler("red")
+    async with known(red):
+        red.answered(100.0)
+        for number in range(peers.MOST_LIVING + 20):
+            await peers._ask(red.name, f"made-up@127.0.0.1:1#{number}")
+        assert len(red.living) == peers.MOST_LIVING
 
 
 async def test_the_dead_are_asked_once_in_a_while() -> None:
