@@ -24,14 +24,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from statistics import quantiles
+from operator import mul
+from statistics import fmean, linear_regression, quantiles
 
 from scaler.signals.model import Signals, known_value
 
-#: The time per token of a hardly loaded replica: so many of a hundred ticks show less.
+#: The pace is fitted to means of so many seconds, at least so many of them.
+BLOCK_SECONDS, LEAST_BLOCKS = 120.0, 8
+#: A replica is hardly loaded at the time per token that so many of a hundred ticks were below.
 EMPTY_PERCENT = 5
-#: Fewer ticks than this make no fit.
-LEAST_TICKS = 40
 #: Runs that differ by less than this many requests, or this share of them, agree.
 AGREED_REQUESTS, AGREED_SHARE = 0.5, 0.01
 #: The model's error is carried over up to this share of what it says.
@@ -42,8 +43,8 @@ STEP_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How a replica slows down: its seconds per token when hardly loaded, and by each sequence more. ``ticks`` say how
-    many measurements stand behind it.
+    """How a replica slows down: its seconds per token when empty, and by each sequence more. ``ticks`` say how many
+    measurements stand behind it.
     """
 
     token_seconds: float
@@ -64,15 +65,25 @@ class Pace:
 UNHURRIED = Pace(1.0, 0.0, 0)
 
 
-def fit_pace(measured: Sequence[tuple[float, float]]) -> Pace:
-    """The pace from (sequences per replica, mean seconds per token): a line through the time of a hardly loaded replica
-    at no sequences, by least squares. :data:`UNHURRIED` from too few.
+def fit_pace(measured: Sequence[tuple[float, float]], tick_seconds: float) -> Pace:
+    """The pace from (sequences per replica, mean seconds per token) tick by tick; :data:`UNHURRIED` from too few.
+
+    A line by least squares through means of two minutes: a request's pace is that of the minutes it took, not of the
+    tick it ended in, and from single ticks the slope comes out half of what it is. Where that line begins above what
+    was seen (a past in turmoil, whose requests ended minutes after the load that slowed them) it is the line from the
+    time per token that :data:`EMPTY_PERCENT` of the ticks were below.
     """
-    if len(measured) < LEAST_TICKS:
+    size = max(1, round(BLOCK_SECONDS / tick_seconds))
+    blocks = [measured[start : start + size] for start in range(0, len(measured) - size + 1, size)]
+    if len(blocks) < LEAST_BLOCKS:
         return UNHURRIED
-    empty = quantiles((seconds for _, seconds in measured), n=100)[EMPTY_PERCENT - 1]
-    squares = sum(count * count for count, _ in measured)
-    slope = sum(count * (seconds - empty) for count, seconds in measured) / squares if squares else 0.0
+    counts = [fmean(count for count, _ in block) for block in blocks]
+    tokens = [fmean(seconds for _, seconds in block) for block in blocks]
+    seen = quantiles((seconds for _, seconds in measured), n=100)[EMPTY_PERCENT - 1]
+    slope, empty = linear_regression(counts, tokens) if max(counts) > min(counts) else (0.0, math.inf)
+    if not 0 < empty <= seen:
+        squares = sum(count * count for count in counts)
+        slope, empty = sum(map(mul, counts, (each - seen for each in tokens))) / squares if squares else 0.0, seen
     return Pace(empty, max(0.0, slope), len(measured))
 
 

@@ -168,7 +168,7 @@ class _Past:
         cold_start = cold_start_of(
             self.setting.cold_start_seconds, replay.loads, replay.created_told, policy.replicas.cold_start_seconds
         )
-        pace = fit_pace(measure.pace)
+        pace = fit_pace(measure.pace, self.tick_seconds)
         player = Player(policy, pace, cold_start.seconds, self.tick_seconds)
         moments = list(player.play(self.ticks))
         if not moments or player.last is None:

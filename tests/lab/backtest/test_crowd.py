@@ -5,12 +5,14 @@ queue of a replica that cannot keep up.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaler.lab.backtest.crowd import LEAST_TICKS, UNHURRIED, Crowd, Pace, fit_pace, pace_point
+from scaler.lab.backtest.crowd import UNHURRIED, Crowd, Pace, fit_pace, pace_point
 from scaler.signals.model import Interval, Known, Latency, Signals, Unknown
 
 #: Twice as slow at 40 sequences.
@@ -130,19 +132,45 @@ def test_what_the_model_gets_a_little_wrong_is_carried_over() -> None:
     assert crowd.in_flight(crowd.ran * 1.1) - right == pytest.approx(0.1 * crowd.ran)
 
 
-def test_the_pace_is_a_line_from_a_hardly_loaded_replica() -> None:
-    points = [(float(count), 0.01 + 0.0002 * count) for count in range(100) for _ in range(3)]
-    pace = fit_pace(points)
-    assert pace.token_seconds == pytest.approx(0.011, abs=0.001)
-    assert pace.each_more_seconds == pytest.approx(0.0002, rel=0.15)
-    assert pace.doubled_at == pytest.approx(50.0, rel=0.25)
-    assert pace.slowdown(pace.doubled_at) == 2.0
+def points(pace: Pace, loads: Sequence[float], noise: Random | None = None) -> list[tuple[float, float]]:
+    """Two minutes of each load. The time per token is that of the mean, the ticks' own counts move around it."""
+    return [
+        (load + (noise.uniform(-0.3, 0.3) * load if noise else 0.0), pace.token_seconds * pace.slowdown(load))
+        for load in loads
+        for _ in range(8)
+    ]
 
 
-def test_too_little_shows_no_pace_and_then_nobody_slows_anybody() -> None:
-    assert fit_pace([(10.0, 0.02)] * (LEAST_TICKS - 1)) is UNHURRIED
+def test_the_pace_is_a_line_and_its_slope_survives_the_noise_of_single_ticks() -> None:
+    loads = [float(load) for load in range(5, 45)]
+    pace = fit_pace(points(PACE, loads, Random(1)), TICK)
+    assert pace.token_seconds == pytest.approx(PACE.token_seconds, rel=0.1)
+    assert pace.doubled_at == pytest.approx(PACE.doubled_at, rel=0.2)
+    assert pace.slowdown(pace.doubled_at) == pytest.approx(2.0)
+
+
+def test_an_empty_replica_need_not_have_been_seen() -> None:
+    """Always between 20 and 30 in flight: what none would be is where the line begins."""
+    pace = fit_pace(points(PACE, [20.0, 22.0, 24.0, 26.0, 28.0, 30.0] * 3), TICK)
+    assert pace.token_seconds == pytest.approx(PACE.token_seconds)
+
+
+def test_too_little_shows_no_pace_and_what_does_not_slow_has_no_slope() -> None:
+    assert fit_pace(points(PACE, [5.0, 9.0] * 3 + [7.0]), TICK) is UNHURRIED
     assert UNHURRIED.slowdown(1000.0) == 1.0
-    assert fit_pace([(10.0, 0.02)] * LEAST_TICKS).doubled_at == math.inf
+    assert fit_pace(points(PACE, [10.0] * 20), TICK).doubled_at == math.inf
+    faster = [(float(count), 0.03 - 0.0001 * count) for count in range(100)]
+    assert fit_pace(faster, TICK).token_seconds == pytest.approx(0.02, abs=0.001)
+
+
+def test_a_line_that_begins_below_nothing_or_above_what_was_seen_is_none() -> None:
+    """A past in turmoil: its requests end minutes after the load that slowed them."""
+    below = fit_pace([(100.0 + count, 0.0001 * count + 0.001) for count in range(100)], TICK)
+    assert 0 < below.token_seconds < 0.002
+    late = [(float(count), 0.01 if index < 40 else 0.05) for index, count in enumerate([50, 2] * 60)]
+    turmoil = fit_pace(late, TICK)
+    assert turmoil.token_seconds == pytest.approx(0.01)
+    assert turmoil.each_more_seconds > 0
 
 
 def test_a_tick_without_requests_enough_says_nothing_of_the_pace() -> None:
