@@ -79,9 +79,14 @@ class Released:
         return replace(signals, **changed) if changed else signals
 
 
-def saturated(running: float, waiting: float) -> bool:
-    """Whether the past's replicas had all they could do: a queue worth speaking of beside what ran."""
-    return waiting >= max(1.0, QUEUED_SHARE * running)
+def saturated(past: Signals, ran: float) -> bool:
+    """Whether the past's replicas had all they could do: a queue worth speaking of beside what ran, and at half of them
+    or more. (A queue that only one of many has is that one's misfortune.)
+    """
+    running, waiting = _or_zero(past.running), _or_zero(past.waiting)
+    queueing = known_value(past.queueing_replicas)
+    spread = queueing is None or queueing >= ran / 2
+    return ran > 0 and spread and waiting >= max(1.0, QUEUED_SHARE * running)
 
 
 def cap_of(policy: Policy, past: Signals) -> float:
@@ -169,10 +174,12 @@ def _shared_out(
     if not isinstance(past.running, Known) or not isinstance(past.waiting, Known):
         return past
     share, running, waiting = ran / ready, past.running.value, past.waiting.value
+    full, as_it_was = saturated(past, ran), in_flight == running + waiting
     # A replica of the past that had a queue had all it takes at once.
-    room = min(cap * ready, running / share if ran and saturated(running, waiting) else math.inf)
-    computed = min(in_flight, room)
+    room = min(cap * ready, running / share if full else math.inf)
+    computed = min(running if as_it_was and not full else in_flight, room)
     queue = in_flight - computed
+    queueing: Signal[float] = Known(float(min(ready, math.ceil(queue))), past.waiting.at)
     no_worse = ready >= ran and in_flight <= running + waiting
     no_better = explained and ready <= ran and in_flight >= running + waiting
     slower = pace.slowdown(computed / ready) / pace.slowdown(running / ran) if ran else 1.0
@@ -180,7 +187,7 @@ def _shared_out(
         "running": Known(computed, past.running.at),
         "waiting": Known(queue, past.waiting.at),
         "busiest_running": _busiest(past.busiest_running, computed / ready, running / ran if ran else 0.0),
-        "queueing_replicas": Known(float(min(ready, math.ceil(queue))), past.waiting.at),
+        "queueing_replicas": past.queueing_replicas if as_it_was and not full else queueing,
     }
     for name, factor in (
         ("kv_use_ratio", min(1.0, share)),

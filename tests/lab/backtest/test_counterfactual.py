@@ -136,6 +136,16 @@ def test_a_queue_is_worked_on_by_more_replicas_and_grows_before_fewer() -> None:
     assert [known_value(each.waiting) for each in found] == [50.0, 40.0, 20.0]
 
 
+def test_a_queue_at_one_of_many_replicas_is_not_spread_over_the_others() -> None:
+    """Fourteen ran, and all that waited did so at one: with thirteen it is the same queue, and still at one."""
+    stuck = past(running=80.0, waiting=250.0)
+    found = instead(13, stuck, ran=14.0)
+    assert (known_value(found.running), known_value(found.waiting)) == (80.0, 250.0)
+    assert known_value(found.queueing_replicas) == 1.0
+    elsewhere = instead(13, stuck, ran=14.0, crowd=Crowd(ran=90.0, instead=100.0))
+    assert known_value(elsewhere.waiting) == 0.0, "with another past nobody would have been stuck"
+
+
 def test_no_more_runs_than_the_declared_batch_holds() -> None:
     policy = policy_of(**{"batch.max": "8"})
     found = instead(1, past(running=20.0), policy=policy)
