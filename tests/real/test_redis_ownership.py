@@ -17,7 +17,7 @@ import pytest
 from scaler.consume.contract import AppliedReport
 from scaler.control.model import Memory, Now, Override
 from scaler.policy.layers import PolicyFile
-from scaler.serve import copies, keeper
+from scaler.serve import copies, keeper, writes
 from scaler.serve.demand_body import DemandReport
 from scaler.serve.inbox import MAX_SOURCES, TooManySourcesError
 from scaler.serve.keeper import SharedOwnership
@@ -365,7 +365,7 @@ async def test_decisions_of_another_version_are_not_guessed_at(
         await until(lambda: red.ownership.owns("prod/m") or green.ownership.owns("prod/m"))
         owner, other = (red, green) if red.ownership.owns("prod/m") else (green, red)
         with monkeypatch.context() as another:
-            another.setattr(keeper, "encode", lambda _: '{"tide": "rising"}')
+            another.setattr(writes, "encode", lambda _: '{"tide": "rising"}')
             await owner.decide("prod/m", 5)
         with pytest.raises(OwnerUnheard, match="version"):
             await other.replicas("prod/m")
