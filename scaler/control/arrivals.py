@@ -63,7 +63,9 @@ class Arrivals:
     steep: tuple[Reading, ...]
 
 
-def expected_arrivals(policy: Policy, signals: Signals, capacity: CapacityEstimate, elapsed_seconds: float) -> Arrivals:
+def expected_arrivals(
+    policy: Policy, signals: Signals, capacity: CapacityEstimate, *, cold_start_seconds: float, elapsed_seconds: float
+) -> Arrivals:
     """The arrivals by this tick's signals. Of signals that are not known only what they are at least counts."""
     windowed, recent = at_least(signals.arrivals_per_second), at_least(signals.arrivals_recent_per_second)
     readings = [Reading("arrivals_recent_per_second", recent, RECENT_SECONDS)]
@@ -79,7 +81,7 @@ def expected_arrivals(policy: Policy, signals: Signals, capacity: CapacityEstima
     else:
         expected, _ = trend.expected(0.0)
         phi = trend.dispersion
-        rate, signal = _forecast(trend, capacity, policy.replicas.cold_start_seconds, recent), "arrivals_per_second"
+        rate, signal = _forecast(trend, capacity, cold_start_seconds, recent), "arrivals_per_second"
     for reading in readings:
         if is_news(reading, expected, phi) and (certain := reading.certain(phi)) > rate:
             rate, signal = certain, reading.signal

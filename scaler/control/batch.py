@@ -56,7 +56,7 @@ def adaptive_batch(situation: Situation, state: LoadState, cause: Cause | None) 
     if situation.memory.targets is None:
         return start(situation)
     match cause:
-        case Cause.STEP if situation.replicas >= (situation.ceiling or math.inf):
+        case Cause.STEP if situation.exhausted:
             return _towards_objective(situation, Admission.HOLD)
         case Cause.PREFILL if situation.policy.batch.token_budget is not None:
             return _cut_token_budget(situation)

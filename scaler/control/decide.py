@@ -171,6 +171,7 @@ def judge(policy: Policy, memory: Memory, signals: Signals, now: Now) -> Decisio
         capacity=situation.capacity,
         verdicts=situation.verdicts,
         next_memory=next_memory,
+        cold_start_seconds=situation.cold_start_seconds,
     )
 
 
@@ -258,6 +259,7 @@ def _held_stalled(situation: Situation, state: LoadState, below_low_seconds: flo
         capacity=situation.capacity,
         verdicts=situation.verdicts,
         next_memory=next_memory,
+        cold_start_seconds=situation.cold_start_seconds,
     )
 
 
@@ -313,6 +315,7 @@ def _remember(
         token_budget_swing=swing[2],
         running_mean=situation.running_mean,
         overload_seconds=situation.overload_seconds,
+        cold_starts=situation.cold_starts,
         learned=learn(situation.policy, memory, situation.signals, elapsed),
     )
 

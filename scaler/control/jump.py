@@ -42,7 +42,9 @@ def _exceeds_capacity(situation: Situation, rate: float, row: JumpRow | None) ->
     """A rise the present and pending replicas can take is no jump. A declared row is the operator's word on that."""
     if row is not None:
         return row.replicas > situation.replicas or row.batch > (situation.batch or 0)
-    capacity, replicas = situation.capacity, max(situation.replicas, 1)
+    capacity = situation.capacity
+    there = situation.replicas if situation.ready is None else situation.ready + situation.coming
+    replicas = max(there, 1)
     if capacity.requests_per_second is not None:
         return rate > replicas * capacity.requests_per_second
     in_flight = (known_value(situation.signals.running) or 0.0) + (known_value(situation.signals.waiting) or 0.0)

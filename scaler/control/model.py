@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
+from scaler.control.cold_start import ColdStarts
 from scaler.control.learned import Learned
 from scaler.signals.model import Verdict
 
@@ -84,6 +85,8 @@ class Code(StrEnum):
     DOWN_STEP = "down_step"  # at most half per step
     JUMP = "jump"
     JUMP_HOLD = "jump_hold"
+    UNSCHEDULABLE = "unschedulable"  # replicas that no node has room for are not loading
+    OVERDUE = "overdue"  # replicas that have not come in twice a cold start are not loading
     DEMAND_FROM_ZERO = "demand_from_zero"
     # activity
     IDLE_PROVEN = "idle_proven"
@@ -252,6 +255,7 @@ class Memory:
     overload_seconds: float | None = None
     #: What is known of a replica's capacity, the present kind of replica first.
     learned: tuple[Learned, ...] = ()
+    cold_starts: ColdStarts = field(default_factory=ColdStarts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,3 +306,5 @@ class Decision:
     next_memory: Memory
     mode: Mode = Mode.ACTIVE
     advised: Targets | None = None
+    #: What the next replica is expected to take from being asked for to being ready, P95.
+    cold_start_seconds: float | None = None

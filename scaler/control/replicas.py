@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass
 
 from scaler.control.attribution import CRITICALS, WARNINGS
+from scaler.control.cold_start import CREDIT_COLD_STARTS, overdue_seconds
 from scaler.control.jump import JumpSeen, jump_reason
 from scaler.control.model import Cause, Code, Reason, Suppressed, Target
 from scaler.control.situation import Situation, wants_service
@@ -57,7 +58,7 @@ def move_replicas(situation: Situation, cause: Cause | None, jump: JumpSeen | No
     if step.replicas > need:
         need, reason = step.replicas, step.reason or reason
     needs = _remember_need(situation, need)
-    suppressed = list(step.suppressed)
+    suppressed = [*step.suppressed, *_not_loading(situation)]
     # An active workload has at least one replica; below that there is nothing to hold back.
     bounded, held = _paced(situation, max(need, situation.floor, 1), needs)
     suppressed += held
@@ -101,6 +102,22 @@ def whole_need(situation: Situation) -> tuple[int, Reason | None]:
     return whole, flow.reason
 
 
+def _not_loading(situation: Situation) -> list[Suppressed]:
+    """What was asked for, has not come, and is not counted on: said, because nobody else will."""
+    told, ready = known_value(situation.signals.asked_replicas), situation.ready
+    asked = situation.replicas if told is None else int(told)
+    if ready is None or asked <= ready:
+        return []
+    no_node = known_value(situation.signals.unschedulable_replicas) or 0.0
+    if no_node > 0:
+        return [Suppressed(Code.UNSCHEDULABLE, Target.REPLICAS, asked, ready, "unschedulable_replicas", no_node)]
+    overdue = overdue_seconds(situation.cold_starts, situation.cold_start_seconds)
+    if overdue is None:
+        return []
+    limit = CREDIT_COLD_STARTS * situation.cold_start_seconds
+    return [Suppressed(Code.OVERDUE, Target.REPLICAS, asked, ready, "loading_seconds", overdue, limit)]
+
+
 def _hold_jump(situation: Situation, jump: JumpSeen | None) -> tuple[float | None, int]:
     memory = situation.memory
     if memory.jump_seconds is None:
@@ -124,7 +141,7 @@ def _latency_step(situation: Situation, cause: Cause | None, need: int) -> _Step
     """One replica more for a breached objective that replicas can cure, at most once per cold start, and again only if
     the first one helped: latency that does not follow the replica count is not theirs to mend.
     """
-    memory, period = situation.memory, situation.policy.replicas.cold_start_seconds
+    memory, period = situation.memory, situation.cold_start_seconds
     seconds = None if memory.latency_step_seconds is None else memory.latency_step_seconds + situation.elapsed_seconds
     if not _replicas_cure(situation, cause):
         # The cure is kept for one cold start after the breach has ended, then let go.

@@ -9,6 +9,7 @@ from typing import Any
 
 from scaler.control.arrivals import Arrivals, expected_arrivals
 from scaler.control.capacity import estimate_capacity
+from scaler.control.cold_start import ColdStarts, cold_start_seconds, coming, watched
 from scaler.control.flow import FlowNeed, flow_need, mean_running, overload
 from scaler.control.model import CapacityEstimate, Memory, Now
 from scaler.policy.model import Policy
@@ -40,8 +41,9 @@ WAKE_SOURCES = ("pending", "wake_demand")
 class Situation:
     """One workload at one instant.
 
-    ``elapsed_seconds`` is the time since the last tick (0.0 on the first). ``ready`` is None when unknown. ``floor``
-    and ``ceiling`` are the replica bounds now; ``ceiling`` None means undeclared. ``lost`` names the signals of
+    ``elapsed_seconds`` is the time since the last tick (0.0 on the first). ``ready`` is None when unknown; ``coming``
+    is how many more load and may be counted on, ``cold_start_seconds`` P95 of how long that takes. ``floor`` and
+    ``ceiling`` are the replica bounds now; ``ceiling`` None means undeclared. ``lost`` names the signals of
     :data:`JUDGED_BY` that are neither known nor inapplicable. ``verdicts`` maps objective bounds to what P95 says.
     """
 
@@ -61,6 +63,9 @@ class Situation:
     utilisation: float | None
     running_mean: float | None
     overload_seconds: float | None
+    cold_starts: ColdStarts
+    cold_start_seconds: float
+    coming: int
     verdicts: Mapping[str, Verdict]
 
     @property
@@ -69,6 +74,13 @@ class Situation:
         if self.memory.targets:
             return self.memory.targets.replicas
         return max(self.ready or 0, int(known_value(self.signals.asked_replicas) or 0.0))
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether no more replicas can be had: at the ceiling, or asked for in vain where no node has room."""
+        if self.ceiling is not None and self.replicas >= self.ceiling:
+            return True
+        return self.coming == 0 and (known_value(self.signals.unschedulable_replicas) or 0.0) > 0
 
     @property
     def batch(self) -> int | None:
@@ -100,11 +112,18 @@ def situate(policy: Policy, memory: Memory, signals: Signals, now: Now) -> Situa
     """Derive the situation. Pure; the only place where "no replica to ask" is told apart from "no answer"."""
     elapsed = 0.0 if memory.tick_mono is None else max(0.0, now.mono - memory.tick_mono)
     signals = _without_absent_engine(memory, signals)
-    ready_known = known_value(signals.ready_replicas)
-    ready = 0 if isinstance(signals.ready_replicas, NotApplicable) else _whole(ready_known)
+    ready = _serving(signals)
     capacity = estimate_capacity(policy, memory, signals)
-    cold_start_seconds = policy.replicas.cold_start_seconds
-    arrivals = expected_arrivals(policy, signals, capacity, elapsed)
+    no_node = (known_value(signals.unschedulable_replicas) or 0.0) > 0
+    cold_starts = watched(
+        memory.cold_starts,
+        _asked_for(memory, signals),
+        ready,
+        unschedulable=no_node,
+        elapsed_seconds=elapsed,
+    )
+    cold_start = cold_start_seconds(cold_starts, policy.replicas.cold_start_seconds, unschedulable=no_node)
+    arrivals = expected_arrivals(policy, signals, capacity, cold_start_seconds=cold_start, elapsed_seconds=elapsed)
     running_mean = mean_running(memory.running_mean, signals, elapsed)
     over = overload(
         arrivals,
@@ -112,7 +131,7 @@ def situate(policy: Policy, memory: Memory, signals: Signals, now: Now) -> Situa
         ready,
         memory.overload_seconds,
         elapsed_seconds=elapsed,
-        cold_start_seconds=cold_start_seconds,
+        cold_start_seconds=cold_start,
     )
     flow = flow_need(
         signals,
@@ -141,6 +160,16 @@ def situate(policy: Policy, memory: Memory, signals: Signals, now: Now) -> Situa
         utilisation=_utilisation(signals, ready, flow),
         running_mean=running_mean,
         overload_seconds=over.growing_seconds,
+        cold_starts=cold_starts,
+        cold_start_seconds=cold_start,
+        coming=coming(
+            cold_starts,
+            asked=_asked_for(memory, signals),
+            ready=ready,
+            pending=known_value(signals.pending_replicas),
+            ceiling=policy.replicas.max,
+            cold_start_seconds=cold_start,
+        ),
         verdicts=judge_objectives(policy, signals),
     )
 
@@ -164,6 +193,20 @@ def first_batch(policy: Policy, signals: Signals) -> int | None:
         return max(batch.min, min(PLAIN_START, batch.max or PLAIN_START))
     applied = known_value(signals.applied_batch)
     return batch.max or (None if applied is None else max(batch.min, int(applied)))
+
+
+def _serving(signals: Signals) -> int | None:
+    """Replicas that serve and will go on: what a rollout has in excess of those asked for is leaving again."""
+    if isinstance(signals.ready_replicas, NotApplicable):
+        return 0
+    ready, asked = known_value(signals.ready_replicas), known_value(signals.asked_replicas)
+    return _whole(ready if ready is None or not asked else min(ready, asked))
+
+
+def _asked_for(memory: Memory, signals: Signals) -> int | None:
+    """How many replicas the target has been asked for: what the cluster says, else what we last asked for."""
+    told = _whole(known_value(signals.asked_replicas))
+    return told if told is not None or memory.targets is None else memory.targets.replicas
 
 
 def judge_objectives(policy: Policy, signals: Signals) -> dict[str, Verdict]:

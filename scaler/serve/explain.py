@@ -38,6 +38,8 @@ _ADVICE: dict[str, str] = {
     Code.OBJECTIVE_UNREACHABLE: "loosen the objective: the answers take this long on an empty engine too",
     Code.MEMORY_PRESSURE: "if this keeps coming back, lower batch.max or give the engine more KV cache",
     Code.KV_ROOM: "more load needs more replicas, not a larger batch: KV cache is the limit here",
+    Code.UNSCHEDULABLE: "add nodes, or lower replicas.max: no node has room for what is asked for",
+    Code.OVERDUE: "look at the pod's events: a replica has been loading for more than twice its usual time",
     Code.LOAD_FAILED: "look at the pod's events: it did not become ready within replicas.load_timeout_seconds",
     Code.WAKE_BACKOFF: "look at the pod's events: the last woken replica did not become ready",
     Code.STALLED: "restart the stalled replica: it has work, makes no progress, and gets no new capacity from us",

@@ -17,6 +17,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoM
 from prometheus_client.metrics_core import Metric
 
 from scaler import __version__
+from scaler.control.cold_start import measured_cold_starts
 from scaler.control.lasting import lasting
 from scaler.control.model import Admission, LoadState, Mode, Target
 from scaler.policy.model import Policy
@@ -69,6 +70,8 @@ GAUGES: Mapping[str, str] = {
     "capacity_requests_per_second": "Requests per second one replica serves within its objectives.",
     "capacity_measured_sequences": "Between what measurement alone puts capacity_sequences; high is +Inf: no end seen.",
     "capacity_windows": "Windows that taught what one replica serves.",
+    "cold_start_seconds": "From asking for a replica to its being ready, measured, on warm nodes and on new ones.",
+    "expected_cold_start_seconds": "What the next replica is expected to take: P95 as measured, else as declared.",
     "utilisation_ratio": "Load over the ready replicas' capacity within objectives; +Inf: demand and no replica.",
     "idle_seconds": "For how long the workload has been proven idle.",
     "last_activity_seconds": "How long ago the workload was last seen wanted, and what showed it: why it is not idle.",
@@ -200,6 +203,9 @@ def _tell(samples: _Samples, snapshot: Snapshot, mono: float) -> None:
     samples.put("capacity_measured_sequences", capacity.low, bound="low")
     samples.put("capacity_measured_sequences", capacity.high, bound="high")
     samples.put("capacity_windows", capacity.windows)
+    for node, quantile, seconds in measured_cold_starts(decision.next_memory.cold_starts):
+        samples.put("cold_start_seconds", seconds, node=node, quantile=f"{quantile:g}")
+    samples.put("expected_cold_start_seconds", decision.cold_start_seconds)
     samples.put("utilisation_ratio", decision.utilisation)
     memory = decision.next_memory
     for target, swing in (

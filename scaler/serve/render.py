@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from scaler.consume.contract import ServedTarget
+from scaler.control.cold_start import measured_cold_starts
 from scaler.control.lasting import ENDS, lasting
 from scaler.control.model import Code, Decision, LoadState, Mode, Override
 from scaler.policy.model import Objectives
@@ -153,6 +154,7 @@ def workload_detail(workload: PublishedWorkload, mono: float, *, current: bool) 
             "measured": {"low": finite(decision.capacity.low), "high": finite(decision.capacity.high)},
             "windows": decision.capacity.windows,
         },
+        "cold_start": _cold_start(decision),
         "idle": {
             "seconds": finite(memory.idle_seconds),
             "timeout_seconds": snapshot.policy.idle.timeout_seconds,
@@ -221,6 +223,14 @@ def endpoint_label(endpoint: str) -> str:
     if len(shown) <= LABEL_LENGTH:
         return shown
     return f"{shown[:LABEL_LENGTH]}…{hashlib.blake2s(shown.encode(), digest_size=4).hexdigest()}"
+
+
+def _cold_start(decision: Decision) -> Document:
+    """How long a replica takes: what is expected of the next one, and what was measured by node and quantile."""
+    found: Document = {"expected_seconds": finite(decision.cold_start_seconds), "warm": {}, "new": {}}
+    for node, quantile, seconds in measured_cold_starts(decision.next_memory.cold_starts):
+        found[node][f"p{100 * quantile:g}_seconds"] = finite(seconds)
+    return found
 
 
 def _data_age(signals: Signals, mono: float) -> float | None:

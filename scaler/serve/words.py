@@ -93,6 +93,14 @@ WORDINGS: Mapping[Code, Wording] = {
     Code.DOWN_STEP: Wording("going down at most half at a time: {same}", held="at most half go at a time"),
     Code.JUMP: Wording("the load jumped: {same} at once", "{compared}, a jump: {same} at once"),
     Code.JUMP_HOLD: Wording("the jump's peak is held: {same}"),
+    Code.UNSCHEDULABLE: Wording(
+        "no node has room for what is asked for", "{measured}", held="no node has room for the rest: they do not load"
+    ),
+    Code.OVERDUE: Wording(
+        "a replica has been loading for too long",
+        "a replica has been loading for {for}, twice the usual time: it is not counted on",
+        held="a replica has been loading for too long and is not counted on",
+    ),
     Code.DEMAND_FROM_ZERO: Wording("demand but no replica: {same}", "{measured} but no replica: {same}"),
     # activity
     Code.IDLE_PROVEN: Wording("proven idle long enough: {same}", "proven idle for {for}: {same}"),

@@ -112,6 +112,14 @@ def test_what_capacity_was_learned_and_how_certain_it_is(workloads: FakeWorkload
     assert scraped.value("capacity_windows") == 56
 
 
+def test_how_long_replicas_take(workloads: FakeWorkloads) -> None:
+    scraped = Scraped(workloads)
+    assert scraped.value("expected_cold_start_seconds") == 60
+    assert scraped.value("cold_start_seconds", node="warm", quantile="0.5") == 60
+    assert scraped.value("cold_start_seconds", node="warm", quantile="0.95") == 60
+    assert not scraped.all("cold_start_seconds", node="new")
+
+
 def test_objectives_and_what_p95_says_of_them(workloads: FakeWorkloads) -> None:
     scraped = Scraped(workloads)
     assert scraped.value("objective_seconds", objective="ttft", bound="warning") == 1

@@ -72,6 +72,11 @@ def test_infinity_and_nan_are_null() -> None:
         "measured": {"low": None, "high": None},
         "windows": 0,
     }
+    assert document["cold_start"] == {
+        "expected_seconds": 60,
+        "warm": {"p50_seconds": 60, "p95_seconds": 60},
+        "new": {},
+    }
 
 
 def test_reasons_are_data_and_a_sentence() -> None:

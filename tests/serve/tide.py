@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from scaler.control.cold_start import ColdStarts
 from scaler.control.model import (
     CapacityEstimate,
     Cause,
@@ -81,7 +82,8 @@ def snapshot(name: str = "team-a/chat", **changes: Any) -> Snapshot:
         utilisation=1.875,
         capacity=CapacityEstimate(32.0, 1.6, "prior", 20.0, 50.0, 9),
         verdicts={"ttft": "breached", "ttft_critical": "met", "tpot": "undecided"},
-        next_memory=Memory(state_seconds=12.0, idle_seconds=0.0),
+        next_memory=Memory(state_seconds=12.0, idle_seconds=0.0, cold_starts=ColdStarts(warm=(60.0,) * 5)),
+        cold_start_seconds=60.0,
     )
     of_decision = {key: changes.pop(key) for key in list(changes) if key in Decision.__dataclass_fields__}
     decision = replace(decision, **of_decision)

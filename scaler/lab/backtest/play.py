@@ -216,9 +216,10 @@ def _moment(
 
 
 def _need(signals: Signals, capacity: CapacityEstimate, policy: Policy) -> float:
+    ahead_seconds = policy.replicas.cold_start_seconds
     return flow_need(
         signals,
-        expected_arrivals(policy, signals, capacity, 0.0),
+        expected_arrivals(policy, signals, capacity, cold_start_seconds=ahead_seconds, elapsed_seconds=0.0),
         capacity,
         ready=None,
         growth=0.0,
