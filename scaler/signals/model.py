@@ -147,7 +147,8 @@ class ArrivalTrend:
     """A line through the arrivals of the latest stretch that one line explains (:mod:`scaler.signals.trend`).
 
     ``rate_per_second`` is the rate ``centre_seconds`` ago, ``slope_per_second`` by how much it grows each second;
-    ``rate_variance`` and ``slope_variance`` say how well both are known; ``dispersion`` is φ of the noise around it.
+    ``rate_variance`` and ``slope_variance`` say how well both are known; ``dispersion`` is φ of the noise around it,
+    None while too little has been counted to tell.
     """
 
     rate_per_second: float
@@ -155,7 +156,7 @@ class ArrivalTrend:
     slope_per_second: float
     rate_variance: float
     slope_variance: float
-    dispersion: float
+    dispersion: float | None
 
     def expected(self, ahead_seconds: float) -> tuple[float, float]:
         """(rate, its standard deviation) expected so many seconds from now."""

@@ -16,6 +16,7 @@ A line's slope is drawn towards 0 by how little it is known (ridge): over short 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from math import sqrt
 from operator import mul
@@ -31,22 +32,24 @@ NOISE_DEVIATIONS = 3.0
 #: with. A line much steeper than that is no line but a step. (Lab, the tuned half, seeds 3 and 4: 1/600 missed the
 #: first rise of a sawtooth that began with the history, 95.9 against 100 % there; 614 GPU-hours against 625 in all.)
 SLOPE_SPREAD_PER_SECOND = 1.0 / 150.0
-#: Counts needed for φ; with fewer arrivals are taken to be Poisson.
+#: Counts needed for φ; with fewer arrivals are taken to be Poisson here.
 COUNTS_FOR_NOISE = 8
 #: Among so many the second half of a step is little, and leaving a second difference out of bursts takes them for level
 #: (lab, bursts of CV 4 on 70B: 16 % more GPU-hours; kept in among fewer, a jump 0 to 200 ended at 32 replicas for 21).
 COUNTS_THAT_HIDE_A_STEP = 24
+#: In stretches of up to so many each single count is looked at; longer ones show a step in their sums.
+EACH_COUNT_SEEN = 8
 _POSITIONS = tuple(float(index) for index in range(STRETCHES[-1]))
 _LEVELLED = 0.375
 
 
-def noise_dispersion(counts: Sequence[float]) -> float:
+def noise_dispersion(counts: Sequence[float]) -> float | None:
     """φ >= 1 from neighbouring counts' differences, without the largest; of few without the larger one beside it too: a
-    step lies within a count, and so in two differences.
+    step lies within a count, and so in two differences. None with too few counts to tell, or nothing counted.
     """
     number, total = len(counts), sum(counts)
     if number < COUNTS_FOR_NOISE or total <= 0:
-        return 1.0
+        return None
     squares = [(later - earlier) ** 2 for earlier, later in pairwise(counts)]
     left_out = [max(squares)]
     if number < COUNTS_THAT_HIDE_A_STEP:
@@ -59,7 +62,8 @@ def fit_trend(counts: Sequence[float], slot_seconds: float, age_seconds: float) 
     """The trend by ``counts``, oldest first, of ``slot_seconds`` each; the last one ended ``age_seconds`` ago."""
     if not counts:
         return None
-    phi = noise_dispersion(counts)
+    told = noise_dispersion(counts)
+    phi = 1.0 if told is None else told
     found: ArrivalTrend | None = None
     seen: list[tuple[float, float, float]] = []  # count, seconds, centre of the shorter stretches
     for stretch in STRETCHES:
@@ -69,10 +73,12 @@ def fit_trend(counts: Sequence[float], slot_seconds: float, age_seconds: float) 
         trend = _line(part, slot_seconds, age_seconds, phi)
         if trend is None or any(not _explains(trend, *each, phi) for each in seen):
             break
+        if stretch <= EACH_COUNT_SEEN and not _fits(trend, part, slot_seconds, age_seconds, phi):
+            break
         found = trend
         seconds = len(part) * slot_seconds
         seen.append((sum(part), seconds, age_seconds + seconds / 2))
-    return found
+    return None if found is None else replace(found, dispersion=told)
 
 
 def _line(counts: Sequence[float], slot_seconds: float, age_seconds: float, phi: float) -> ArrivalTrend | None:
@@ -93,6 +99,21 @@ def _line(counts: Sequence[float], slot_seconds: float, age_seconds: float, phi:
         return None  # no load rises like that for long: a step, not a slope
     known = prior / (prior + slope_variance)
     return ArrivalTrend(rate, centre, slope * known, variance, slope_variance * known, phi)
+
+
+def _fits(trend: ArrivalTrend, counts: Sequence[float], slot_seconds: float, age_seconds: float, phi: float) -> bool:
+    """Whether the line explains each count: their squared distances, which by chance add up to about their number
+    (χ²). The shorter stretches alone do not show a step that began within the oldest count.
+    """
+    free = len(counts) - 2
+    if free <= 0:
+        return True
+    newest = trend.rate_per_second + trend.slope_per_second * (trend.centre_seconds - age_seconds - slot_seconds / 2)
+    distance = 0.0
+    for position, count in enumerate(reversed(counts)):
+        expected = max(newest - trend.slope_per_second * slot_seconds * position, 0.0) * slot_seconds
+        distance += (count - expected) ** 2 / (phi * max(expected, 1.0))
+    return distance <= free + NOISE_DEVIATIONS * sqrt(2.0 * free) + NOISE_DEVIATIONS
 
 
 def _explains(trend: ArrivalTrend, count: float, seconds: float, centre: float, phi: float) -> bool:

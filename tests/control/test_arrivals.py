@@ -17,8 +17,8 @@ POLICY = Policy(
 
 
 def trend(rate: float, *, slope: float = 0.0, dispersion: float = 1.0) -> ArrivalTrend:
-    """A trend that stands at ``rate`` now."""
-    return ArrivalTrend(rate, 0.0, slope, 0.01, 0.0, dispersion)
+    """A trend that stands at ``rate`` now, by five minutes of it."""
+    return ArrivalTrend(rate - slope * 150.0, 150.0, slope, 0.01, 0.0, dispersion)
 
 
 def load(rate: float, recent: float | None = None, **more: Any) -> dict[str, Any]:

@@ -89,7 +89,7 @@ def test_pending_is_credited_for_twice_a_cold_start_and_within_the_declared_ceil
 def test_the_forecast_looks_as_far_ahead_as_replicas_really_take() -> None:
     from scaler.signals.model import ArrivalTrend
 
-    rising = dict(arrivals_trend=ArrivalTrend(3.5, 0.0, 0.01, 0.0, 0.0, 1.0))
+    rising = dict(arrivals_trend=ArrivalTrend(2.0, 150.0, 0.01, 0.0, 0.0, 1.0))
     Timeline(POLICY).at("0s", **load(3.5, 4, **rising)).expect(need=5, cold_start_seconds=120)
     timeline = Timeline(POLICY)
     timeline.memory = type(timeline.memory)(cold_starts=ColdStarts(warm=(30.0,) * 5))

@@ -53,6 +53,14 @@ def test_a_step_is_no_slope() -> None:
         assert trend.expected(120.0)[0] == pytest.approx(200.0, rel=0.1), since
 
 
+def test_a_step_that_began_within_a_count_is_no_slope_either() -> None:
+    """70, 204, 195, 205 per second: that line would foresee 400."""
+    trend = fit_trend([0.0] * 5 + [1052.0, 3064.0, 2921.0, 3085.0], 15.0, 0.0)
+    assert trend is not None
+    assert trend.expected(0.0)[0] == pytest.approx(200.0, rel=0.1)
+    assert trend.expected(60.0)[0] < 250
+
+
 def test_a_ramp_is_followed_and_foreseen() -> None:
     rates = [1.0 + 0.009 * 15 * slot for slot in range(40)]
     trend = fit_trend(counts_of(rates), 15.0, 0.0)
@@ -84,7 +92,8 @@ def test_noise_is_told_by_neighbours_so_that_neither_slope_nor_step_is_called_bu
     assert noise_dispersion([10.0 * slot for slot in range(100)]) == pytest.approx(1.0, abs=0.2)
     assert noise_dispersion([0.0] * 50 + [3000.0] * 50) == 1.0
     assert noise_dispersion([0.0, 30.0] * 30) == pytest.approx(30.0, rel=0.05)
-    assert noise_dispersion([0.0, 30.0]) == 1.0  # too few to tell
+    assert noise_dispersion([0.0, 30.0]) is None  # too few to tell
+    assert noise_dispersion([0.0] * 50) is None
 
 
 def test_the_fold_looks_only_at_what_every_endpoint_has_told() -> None:
