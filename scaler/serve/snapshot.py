@@ -80,8 +80,8 @@ class Effect:
 
 @dataclass(frozen=True, slots=True)
 class Adjustment:
-    """One line of the adjustment log: what changed, from what to what, with the decision that did it, and what came of
-    it where a target moved (:mod:`scaler.serve.effects`).
+    """One line of the adjustment log: what changed, from what to what, with the decision that did it (but not what it
+    remembered), and what came of it where a target moved (:mod:`scaler.serve.effects`).
     """
 
     at: datetime

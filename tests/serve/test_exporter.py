@@ -12,6 +12,7 @@ from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
+from scaler.control.cold_start import ColdStarts
 from scaler.control.model import CapacityEstimate, Code, LoadState, Memory, Mode, Override, Suppressed, Target, Targets
 from scaler.policy.model import Objectives
 from scaler.serve.exporter import GAUGES, WorkloadCollector
@@ -288,7 +289,8 @@ def test_every_gauge_has_help_and_is_told_by_a_full_workload(workloads: FakeWork
     assert workload is not None
     # An engine that takes device memory as it needs it: of one that preallocates its share no threshold is told.
     grows = POLICY.model_copy(update={"engine": "triton"})
-    memory = Memory(override=Override(3, None, START + timedelta(minutes=5), "ana"), shrunk_seconds=40.0)
+    override, seen = Override(3, None, START + timedelta(minutes=5), "ana"), ColdStarts(warm=(60.0,) * 5)
+    memory = Memory(override=override, shrunk_seconds=40.0, cold_starts=seen)
     workload.snapshot = snapshot(
         targets=Targets(2, True, 32, 1024, queue_limit=8, workers=32), policy=grows, next_memory=memory
     )
