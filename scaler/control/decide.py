@@ -314,6 +314,7 @@ def _remember(
         batch_swing=swing[1],
         token_budget_swing=swing[2],
         running_mean=situation.running_mean,
+        unevenness=situation.unevenness,
         overload_seconds=situation.overload_seconds,
         cold_starts=situation.cold_starts,
         learned=learn(situation.policy, memory, situation.signals, elapsed),

@@ -1,6 +1,6 @@
 """The flow law: how many replicas the load occupies, before any hold, floor or ceiling.
 
-    n = max(λ⁺/μ* + drain + pending/(T_drain·μ*), running⁻/L*, running/L°)
+    n = max(pooled(λ⁺/μ*) + drain + pending/(T_drain·μ*), pooled(running⁻/L*), running/L°)
     drain = min((waiting + growth)/(T_drain·μ*), replicas with a queue)
 
 Demand is a flow, a backlog is a stock: a backlog taken for steady demand asks for many times too much. λ⁺ is what
@@ -10,6 +10,8 @@ is asked for now can serve (``growth``; lab, 0 to 200 req/s at once, 60 s cold s
 replicas is asked for when the queue is there, a cold start too late). Requests that wait *in* an engine stay with it,
 however many replicas are added: a replica with a queue is at most wholly taken up by it, so the drain of those counts
 no more than one replica each. Whoever waits at the gateway can go to any.
+
+Several replicas need less room for chance than each alone (:mod:`scaler.control.evenness`): that is ``pooled``.
 
 The guard needs no rates. L* leaves a quarter of the concurrency at which the objective just holds (L°) for chance:
 what runs on average (running⁻) may not use it, what runs at this moment may. (Lab, slow 70B days: with the moment's
@@ -23,6 +25,7 @@ import math
 from dataclasses import dataclass
 
 from scaler.control.arrivals import Arrivals
+from scaler.control.evenness import pooled
 from scaler.control.model import CapacityEstimate, Code, Reason, Target
 from scaler.signals.model import Signals, at_least, known_value
 
@@ -79,17 +82,13 @@ def flow_need(
     growth: float,
     running_mean: float | None,
     load_share: float,
+    uneven: float | None,
     drain_seconds: float,
 ) -> FlowNeed:
     """The flow law on what is certainly there: of a signal that is not known, only what it is at least."""
     running = at_least(signals.running)
     mu = capacity.requests_per_second
-    steady = running if running_mean is None else max(running_mean, min(load_share, 1.0) * running)
-    guard = FlowNeed(
-        steady / capacity.sequences,
-        Reason(Code.RUNNING, Target.REPLICAS, "running", steady, capacity.sequences),
-        mu is not None,
-    )
+    guard = _guard(running, running_mean, capacity, load_share, uneven)
     waiting, pending = at_least(signals.waiting), at_least(signals.pending)
     if mu is None:
         in_flight = running + waiting + pending
@@ -101,13 +100,30 @@ def flow_need(
         drain = drain if queueing is None else min(drain, queueing)
         drain = max(drain, min((waiting + growth) / (drain_seconds * mu), float(ready or 0)))
         drain += pending / (drain_seconds * mu)
+        alone = arrivals.rate / mu
+        served = pooled(alone, uneven, load_share)
+        each = mu * (alone / served) if served else mu
         name, code, value = arrivals.signal, Code.ARRIVALS, arrivals.rate
-        if math.ceil(arrivals.rate / mu) < math.ceil(arrivals.rate / mu + drain):
+        if math.ceil(served) < math.ceil(served + drain):
             # The queue is what asks for the last replica: then it is the reason to give.
             name, code, value = "waiting", Code.BACKLOG, waiting + pending
-        flow = FlowNeed(arrivals.rate / mu + drain, Reason(code, Target.REPLICAS, name, value, mu), rates_known=True)
+        flow = FlowNeed(served + drain, Reason(code, Target.REPLICAS, name, value, each), rates_known=True)
     # On a tie the guard names it: with nothing waiting, what runs is the plainer reason.
     return flow if flow.replicas > guard.replicas else guard
+
+
+def _guard(
+    running: float, running_mean: float | None, capacity: CapacityEstimate, load_share: float, uneven: float | None
+) -> FlowNeed:
+    """What runs: on average as far as the replicas' common room allows, at this moment up to all of it."""
+    mean = running if running_mean is None else running_mean
+    share, rates_known = min(load_share, 1.0), capacity.requests_per_second is not None
+    alone, moment = mean / capacity.sequences, share * running / capacity.sequences
+    lasting = pooled(alone, uneven, load_share)
+    value, each = (mean, capacity.sequences * (alone / lasting)) if lasting else (0.0, capacity.sequences)
+    if moment > lasting:
+        lasting, value, each = moment, share * running, capacity.sequences
+    return FlowNeed(lasting, Reason(Code.RUNNING, Target.REPLICAS, "running", value, each), rates_known)
 
 
 def mean_running(before: float | None, signals: Signals, elapsed_seconds: float) -> float | None:

@@ -252,6 +252,7 @@ class Memory:
     batch_swing: Swing = Swing()
     token_budget_swing: Swing = Swing()
     running_mean: float | None = None
+    unevenness: float | None = None
     overload_seconds: float | None = None
     #: What is known of a replica's capacity, the present kind of replica first.
     learned: tuple[Learned, ...] = ()

@@ -10,6 +10,7 @@ from typing import Any
 from scaler.control.arrivals import Arrivals, expected_arrivals
 from scaler.control.capacity import estimate_capacity
 from scaler.control.cold_start import ColdStarts, cold_start_seconds, coming, watched
+from scaler.control.evenness import unevenness
 from scaler.control.flow import FlowNeed, flow_need, mean_running, overload
 from scaler.control.model import CapacityEstimate, Memory, Now
 from scaler.policy.model import Policy
@@ -62,6 +63,7 @@ class Situation:
     flow: FlowNeed
     utilisation: float | None
     running_mean: float | None
+    unevenness: float | None
     overload_seconds: float | None
     cold_starts: ColdStarts
     cold_start_seconds: float
@@ -125,6 +127,7 @@ def situate(policy: Policy, memory: Memory, signals: Signals, now: Now) -> Situa
     cold_start = cold_start_seconds(cold_starts, policy.replicas.cold_start_seconds, unschedulable=no_node)
     arrivals = expected_arrivals(policy, signals, capacity, cold_start_seconds=cold_start, elapsed_seconds=elapsed)
     running_mean = mean_running(memory.running_mean, signals, elapsed)
+    uneven = unevenness(memory.unevenness, signals, elapsed)
     over = overload(
         arrivals,
         capacity,
@@ -141,6 +144,7 @@ def situate(policy: Policy, memory: Memory, signals: Signals, now: Now) -> Situa
         growth=over.growth,
         running_mean=running_mean,
         load_share=policy.capacity.load_share,
+        uneven=uneven,
         drain_seconds=policy.replicas.drain_seconds,
     )
     return Situation(
@@ -159,6 +163,7 @@ def situate(policy: Policy, memory: Memory, signals: Signals, now: Now) -> Situa
         flow=flow,
         utilisation=_utilisation(signals, ready, flow),
         running_mean=running_mean,
+        unevenness=uneven,
         overload_seconds=over.growing_seconds,
         cold_starts=cold_starts,
         cold_start_seconds=cold_start,

@@ -225,6 +225,7 @@ def _need(signals: Signals, capacity: CapacityEstimate, policy: Policy) -> float
         growth=0.0,
         running_mean=None,
         load_share=policy.capacity.load_share,
+        uneven=None,
         drain_seconds=policy.replicas.drain_seconds,
     ).replicas
 
