@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from scaler.control.arrivals import expected_arrivals
 from scaler.control.decide import decide
 from scaler.control.flow import flow_need
-from scaler.control.model import CapacityEstimate, Decision, Memory, Now, Reason
+from scaler.control.model import Decision, Memory, Now, Reason
 from scaler.control.situation import judge_objectives
 from scaler.lab.backtest.counterfactual import Had, Released, at_zero, cap_of, measured_instead
 from scaler.lab.backtest.crowd import Crowd, Pace
@@ -202,8 +202,8 @@ def _moment(
         paid=tick.paid,
         asked=had.asked,
         ready=had.ready,
-        need=_need(signals, decision.capacity, policy) if measured is not None else None,
-        ran_need=_need(past, decision.capacity, policy) if measured is not None else None,
+        need=_need(signals, decision, policy) if measured is not None else None,
+        ran_need=_need(past, decision, policy) if measured is not None else None,
         state=decision.state.value,
         broken=_broken([verdict for bound, verdict in verdicts.items() if not bound.endswith("_critical")]),
         critical=_broken([verdict for bound, verdict in verdicts.items() if bound.endswith("_critical")]),
@@ -215,8 +215,8 @@ def _moment(
     )
 
 
-def _need(signals: Signals, capacity: CapacityEstimate, policy: Policy) -> float:
-    ahead_seconds = policy.replicas.cold_start_seconds
+def _need(signals: Signals, decision: Decision, policy: Policy) -> float:
+    ahead_seconds, capacity = policy.replicas.cold_start_seconds, decision.capacity
     return flow_need(
         signals,
         expected_arrivals(policy, signals, capacity, cold_start_seconds=ahead_seconds, elapsed_seconds=0.0),
@@ -225,7 +225,7 @@ def _need(signals: Signals, capacity: CapacityEstimate, policy: Policy) -> float
         growth=0.0,
         running_mean=None,
         load_share=policy.capacity.load_share,
-        uneven=None,
+        uneven=decision.next_memory.unevenness,
         drain_seconds=policy.replicas.drain_seconds,
     ).replicas
 
