@@ -12,9 +12,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 
+from scaler.control.attribution import memory_emergency
 from scaler.control.batch import grow
 from scaler.control.decide import guard
-from scaler.control.model import Admission, LoadState, Memory, Now, Reason, Targets
+from scaler.control.model import LoadState, Memory, Now, Reason, Targets
 from scaler.control.situation import situate
 from scaler.policy.model import Policy
 from scaler.signals.model import NotApplicable, Signals, known_value
@@ -44,8 +45,8 @@ def watch(held: LocalGuard, policy: Policy, signals: Signals, now: Now, *, in_fo
     ruling = lower(in_force, held.limit)
     memory = replace(held.memory, targets=Targets(1, True, ruling))
     move = guard(policy, memory, signals, now)
-    calm, room = move.admission is Admission.OPEN, _has_room(policy, signals)
-    # Preemptions are remembered for 15 s. A real vLLM whose admission was held for so long had run empty after two.
+    # Preemptions are remembered for 15 s: no calm in which to raise the limit, but nobody is held back for them.
+    calm, room = memory_emergency(policy, signals) is None, _has_room(policy, signals)
     pressed = not calm and not room
     aged = _aged(memory, now)
     if move.protects and move.batch is not None:

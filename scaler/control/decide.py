@@ -52,7 +52,7 @@ def guard(policy: Policy, memory: Memory, signals: Signals, now: Now) -> BatchMo
         return _as_published(memory.targets)
     situation = situate(policy, memory, signals, now)
     move = protect_memory(situation) if batch_is_ours(policy, memory, now) else None
-    return _keep(situation) if move is None else admit(situation, move)
+    return _keep(situation) if move is None else _no_looser(admit(situation, move), memory.targets)
 
 
 def guarded(policy: Policy, memory: Memory, signals: Signals, now: Now, last: Decision) -> Decision | None:
@@ -68,8 +68,7 @@ def guarded(policy: Policy, memory: Memory, signals: Signals, now: Now, last: De
     move = protect_memory(situation)
     if move is None:
         return None
-    if targets.admission is Admission.SHED:
-        move = replace(move, admission=Admission.SHED)  # to let nobody in is the stricter of the two
+    move = _no_looser(move, targets)
     if (move.batch, move.admission) == (targets.batch, targets.admission):
         return None
     told = accompanied(situation, replace(targets, batch=move.batch, admission=move.admission))
@@ -199,6 +198,13 @@ def _keep(situation: Situation) -> BatchMove:
     if targets is None:
         return BatchMove(situation.batch, situation.policy.batch.token_budget)
     return _as_published(targets)
+
+
+def _no_looser(move: BatchMove, targets: Targets | None) -> BatchMove:
+    """The move with the stricter admission of the two: only a tick lets in again."""
+    if targets is None or not (move.admission is Admission.OPEN or targets.admission is Admission.SHED):
+        return move
+    return replace(move, admission=targets.admission)
 
 
 def _as_published(targets: Targets) -> BatchMove:

@@ -1,7 +1,9 @@
 """The memory guard: the one law that acts at once, on memory signals alone, and only ever shrinks or holds.
 
 On pressure (KV use at the emergency mark, a preemption, too little free device memory) the batch is halved, starting
-from what really runs: half of a limit that is not in use changes nothing. New prefills are held meanwhile. The next
+from what really runs: half of a limit that is not in use changes nothing. New prefills are held while memory is short:
+preemptions are remembered for 15 s, and a real vLLM to which nobody was admitted for so long had run empty after two,
+so that of them alone, with room again, comes a smaller batch and no hold. The next
 halving waits ``settle_seconds``, because the signal needs that long to show the effect of the last one; and once there
 was one, KV use that merely hovers about the mark is no new emergency: until it has been below the growth mark, only
 pressure that lasts ``settle_seconds`` without a break shrinks further (a preemption is a fact, and does at once).
@@ -10,6 +12,7 @@ pressure that lasts ``settle_seconds`` without a break shrinks further (a preemp
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from scaler.control.attribution import memory_pressure
 from scaler.control.batch import BatchMove, busiest_running, settling_seconds, token_budget
@@ -25,7 +28,8 @@ def protect_memory(situation: Situation) -> BatchMove | None:
         return None
     signal, value, threshold = pressure
     policy, batch, budget = situation.policy.batch, situation.batch, token_budget(situation)
-    kept = BatchMove(batch, budget, Admission.HOLD)
+    admission = Admission.OPEN if _is_over(situation, signal) else Admission.HOLD
+    kept = BatchMove(batch, budget, admission)
     in_use = [float(size) for size in (batch, busiest_running(situation)) if size]
     if not in_use:
         return kept
@@ -38,9 +42,9 @@ def protect_memory(situation: Situation) -> BatchMove | None:
         held = Suppressed(
             Code.SETTLING, Target.BATCH, wanted, batch, signal, value, threshold, remaining_seconds=settling
         )
-        return BatchMove(batch, budget, Admission.HOLD, suppressed=(held,))
+        return replace(kept, suppressed=(held,))
     reason = Reason(Code.MEMORY_PRESSURE, Target.BATCH, signal, value, threshold)
-    return BatchMove(wanted, budget, Admission.HOLD, protects=True, reasons=(reason,))
+    return BatchMove(wanted, budget, admission, protects=True, reasons=(reason,))
 
 
 def before_protection(situation: Situation, move: BatchMove) -> tuple[int | None, bool]:
@@ -67,10 +71,19 @@ def pressed_seconds(situation: Situation) -> float | None:
 
 def relieved(situation: Situation, move: BatchMove) -> bool:
     """Whether KV use has been below the growth mark since the last protective shrink, ``move`` being this tick's."""
-    if memory_pressure(situation) is not None:
-        return situation.memory.relieved and not move.protects
+    pressure = memory_pressure(situation)
+    if pressure is not None:
+        return _is_over(situation, pressure[0]) or (situation.memory.relieved and not move.protects)
     kv = known_value(situation.signals.kv_use_ratio)
     return situation.memory.relieved or kv is None or kv < situation.policy.memory.kv_growth_ratio
+
+
+def _is_over(situation: Situation, signal: str) -> bool:
+    """Whether the pressure is only remembered: preemptions, and memory is known to have room now."""
+    memory, signals = situation.policy.memory, situation.signals
+    kv, free = known_value(signals.kv_use_ratio), known_value(signals.gpu_memory_free_ratio)
+    has_room = kv is not None and kv < memory.kv_growth_ratio
+    return signal == "preemptions_recent" and has_room and (free is None or free >= memory.gpu_free_emergency_ratio)
 
 
 def _hovering_seconds(situation: Situation) -> float:

@@ -27,6 +27,23 @@ class TestHold:
         timeline.at("10s", **load(0.9)).at("60s").expect(admission=Admission.HOLD).held_back(Code.KV_ROOM)
         timeline.at("65s", **load(0.84)).expect(admission=Admission.OPEN).because(Code.RECOVERY)
 
+    def test_preemptions_that_are_over_hold_nobody_back(self) -> None:
+        """They are remembered for 15 s; with nobody admitted for so long a real engine ran empty. The batch stays."""
+        timeline = Timeline(POLICY).at("0s", **load(0.5)).at("5s", **load(0.97, preempted=3))
+        timeline.expect(admission=Admission.HOLD, batch=25)
+        timeline.at("10s", **load(0.2, running=2, preempted=3)).expect(admission=Admission.OPEN, batch=25)
+        timeline.at("15s").expect(admission=Admission.OPEN, batch=25)
+        timeline.at("20s", **load(0.9, preempted=2)).expect(admission=Admission.HOLD)
+
+    def test_preemptions_hold_where_nothing_says_that_there_is_room(self) -> None:
+        blind = load(0.5, preempted=3)
+        del blind["kv"]
+        Timeline(POLICY).at("0s", **load(0.5)).at("5s", **blind).expect(admission=Admission.HOLD)
+
+    def test_preemptions_alone_still_shrink_at_once(self) -> None:
+        timeline = Timeline(POLICY).at("0s", **load(0.5)).at("5s", **load(0.5, preempted=3))
+        timeline.expect(admission=Admission.OPEN, batch=25).because(Code.MEMORY_PRESSURE)
+
     def test_doubt_holds_it(self) -> None:
         timeline = Timeline(POLICY).at("0s", **load()).at("5s", **load(0.97)).at("10s", **gone()).at("60s")
         timeline.expect(admission=Admission.HOLD)

@@ -107,7 +107,9 @@ def test_it_only_shrinks_or_holds_and_leaves_the_rest_alone(seed: int) -> None:
                 before.token_budget,
             )
             assert before.batch is None or (after.batch is not None and after.batch <= before.batch)
-            assert after.admission in (Admission.HOLD, Admission.SHED)
+            stricter = (Admission.OPEN, Admission.HOLD, Admission.SHED)
+            assert stricter.index(after.admission) >= stricter.index(before.admission)
+            assert (after.batch, after.admission) != (before.batch, before.admission)
             assert after.batch is None or after.batch >= policy.batch.min
             assert MEMORY_JSON.validate_json(MEMORY_JSON.dump_json(moved.next_memory)) == moved.next_memory
             last, memory = moved, moved.next_memory
