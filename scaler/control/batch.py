@@ -55,6 +55,9 @@ def adaptive_batch(situation: Situation, state: LoadState, cause: Cause | None) 
     """The move of the ``adaptive`` strategy, memory pressure aside (:mod:`scaler.control.memory_guard` comes first)."""
     if situation.memory.targets is None:
         return start(situation)
+    # The breach is the window's: where nobody runs any more, a hold makes the next request wait for an empty engine.
+    if cause in (Cause.STEP, Cause.PREFILL) and busiest_running(situation) == 0:
+        cause = None
     match cause:
         case Cause.STEP if situation.exhausted:
             return _towards_objective(situation, Admission.HOLD)
