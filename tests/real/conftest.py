@@ -1,17 +1,16 @@
 """Real servers for the tests in this folder: started once per run, ended with it.
 
-Where a server cannot be had the test is skipped, saying why; with ``LOADTIDE_REQUIRE_REAL=1`` (CI) it fails instead.
+Where a server cannot be had the test is skipped, saying why; in CI it fails instead (tests/conftest.py).
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.real import chromium, envoy_server, prometheus_server, redis_server, vllm_cpu
+from tests.real import chromium, envoy_server, prometheus_server, ray_cluster, redis_server, vllm_cpu
 
 #: Small enough that a handful of streams fills the batch and a queue forms.
 MAX_NUM_SEQS = 8
@@ -23,8 +22,6 @@ def prometheus() -> str:
     try:
         return prometheus_server.binary()
     except prometheus_server.Unavailable as reason:
-        if os.environ.get("LOADTIDE_REQUIRE_REAL") == "1":
-            pytest.fail(f"LOADTIDE_REQUIRE_REAL=1, but: {reason}", pytrace=False)
         pytest.skip(str(reason))
 
 
@@ -34,8 +31,6 @@ def envoy() -> str:
     try:
         return envoy_server.binary()
     except envoy_server.Unavailable as reason:
-        if os.environ.get("LOADTIDE_REQUIRE_REAL") == "1":
-            pytest.fail(f"LOADTIDE_REQUIRE_REAL=1, but: {reason}", pytrace=False)
         pytest.skip(str(reason))
 
 
@@ -46,8 +41,6 @@ def browser() -> Iterator[chromium.Browser]:
         with chromium.running() as window:
             yield window
     except chromium.Unavailable as reason:
-        if os.environ.get("LOADTIDE_REQUIRE_REAL") == "1":
-            pytest.fail(f"LOADTIDE_REQUIRE_REAL=1, but: {reason}", pytrace=False)
         pytest.skip(str(reason))
 
 
@@ -58,8 +51,6 @@ def redis_of_the_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[redis
         with redis_server.running(tmp_path_factory.mktemp("redis")) as server:
             yield server
     except redis_server.Unavailable as reason:
-        if os.environ.get("LOADTIDE_REQUIRE_REAL") == "1":
-            pytest.fail(f"LOADTIDE_REQUIRE_REAL=1, but: {reason}", pytrace=False)
         pytest.skip(str(reason))
 
 
@@ -71,13 +62,20 @@ def redis(redis_of_the_run: redis_server.RedisServer) -> redis_server.RedisServe
 
 
 @pytest.fixture(scope="session")
+def ray_environment() -> Path:
+    """Ray's environment; start a node of your own with ``ray_cluster.serve``."""
+    try:
+        return ray_cluster.install()
+    except ray_cluster.Unavailable as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.fixture(scope="session")
 def vllm_installation() -> vllm_cpu.Installation:
     """vLLM's environment and the tiny model; start replicas of your own with ``vllm_cpu.serve``."""
     try:
         return vllm_cpu.install()
     except vllm_cpu.Unavailable as reason:
-        if os.environ.get("LOADTIDE_REQUIRE_REAL") == "1":
-            pytest.fail(f"LOADTIDE_REQUIRE_REAL=1, but: {reason}", pytrace=False)
         pytest.skip(str(reason))
 
 

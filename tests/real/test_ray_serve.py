@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -20,11 +21,8 @@ OWN_BATCH = 48
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ray_cluster.Cluster]:
-    venv = ray_cluster.environment()
-    if venv is None:
-        pytest.skip("LOADTIDE_RAY_VENV names no environment with Ray; tests/real/ray_cluster.py says how to make one")
-    with ray_cluster.serve(venv, tmp_path_factory.mktemp("ray"), OWN_BATCH) as running:
+def cluster(ray_environment: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ray_cluster.Cluster]:
+    with ray_cluster.serve(ray_environment, tmp_path_factory.mktemp("ray"), OWN_BATCH) as running:
         yield running
 
 
