@@ -5,7 +5,11 @@ bin := .venv/bin
 stamp := .venv/installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv run test lint stubs bench soak
+.PHONY: help venv run test lint stubs bench soak dist image lock audit
+
+IMAGE ?= registry.example.com/loadtide
+BUILDER ?= docker
+version := $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' scaler/__init__.py)
 
 help:
 	@echo 'make run                   loadtide on this machine, watching a stand-in for vLLM under a wave of requests'
@@ -17,6 +21,10 @@ help:
 	@echo 'make stubs                 Python code from the files in proto, after changing one'
 	@echo 'make bench NAME=...        one benchmark of benchmarks/'
 	@echo 'make soak MINUTES=15       20 times the normal calls for so long: nothing may grow'
+	@echo 'make dist                  wheel and sdist, in dist'
+	@echo 'make image IMAGE=NAME      the image, as NAME:VERSION; BUILDER=podman for another engine than docker'
+	@echo 'make audit                 what the image is made of (CycloneDX, in dist), and whether it is known to be vulnerable'
+	@echo 'make lock                  newer versions of that'
 	@echo 'make venv                  only the environment, .venv'
 	@echo
 	@echo 'Where to look: README.md (what it is), scaler/control (how it decides), scaler/policy/model.py (every knob).'
@@ -58,3 +66,22 @@ bench: $(stamp)
 
 soak: $(stamp)
 	@$(bin)/python -m benchmarks.soak --minutes $(or $(MINUTES),15)
+
+dist: $(stamp)
+	@rm -rf dist/loadtide-*
+	$(bin)/uv build --quiet --out-dir dist
+
+image:
+	$(BUILDER) build --file deploy/image/Dockerfile --tag $(IMAGE):$(version) \
+	  --build-arg VERSION=$(version) --build-arg REVISION=$(shell git rev-parse HEAD 2>/dev/null) .
+
+# All with hashes, for the image's Python. Another platform has the same packages.
+locked := $(bin)/uv pip compile --quiet --upgrade --generate-hashes --no-header --no-annotate \
+  --python-version 3.13 --python-platform x86_64-manylinux_2_28
+lock: $(stamp)
+	$(locked) pyproject.toml --extra redis --extra kubernetes --output-file deploy/image/requirements.txt
+	$(bin)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"])' \
+	  | $(locked) - --output-file deploy/image/build-requirements.txt
+
+audit: $(stamp)
+	$(bin)/python deploy/image/audit.py
