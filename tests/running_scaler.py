@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -66,11 +66,15 @@ class RunningScaler:
 
 @contextmanager
 def running_scaler(
-    folder: Path, *arguments: str, environment: Mapping[str, str] | None = None, name: str = "scaler"
+    folder: Path,
+    *arguments: str,
+    environment: Mapping[str, str] | None = None,
+    name: str = "scaler",
+    program: Sequence[str] = (sys.executable, "-m", "scaler"),
 ) -> Iterator[RunningScaler]:
     """Start ``loadtide serve`` on free ports of the loopback and wait until its first round of ticks is done."""
     log = folder / f"{name}.log"
-    command = [sys.executable, "-m", "scaler", "serve", "--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0", *arguments]
+    command = [*program, "serve", "--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0", *arguments]
     with log.open("ab") as sink:
         began = sink.tell()
         process = subprocess.Popen(command, stderr=sink, stdout=sink, env={**os.environ, **(environment or {})})

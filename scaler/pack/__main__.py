@@ -1,4 +1,5 @@
-"""Writes the committed copies of the pack, in ``rules/`` and ``deploy/``: ``python -m scaler.pack``, in the repository.
+"""Writes the committed copies of the pack, in ``rules/`` and ``deploy/``, and the version into ``deploy/``:
+``python -m scaler.pack``, in the repository.
 
 The chart's copies are for any release: :data:`OF_A_RELEASE` stands where its templates put what is chosen there.
 """
@@ -8,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from scaler import __version__
 from scaler.pack.dashboards.written import Form
 from scaler.pack.dashboards.written import files as dashboards
 from scaler.pack.model import Options
+from scaler.pack.released import stamped
 from scaler.pack.written import prometheus_rule, prometheus_rules
 
 REPOSITORY = Path(__file__).parents[2]
@@ -34,6 +37,7 @@ def files() -> Mapping[Path, str]:
         CHART / "rules.yaml": prometheus_rules(OF_A_RELEASE),
         KUSTOMIZE / "prometheusrule.yaml": prometheus_rule(options),
         **{folder / "dashboards" / name: text for folder in (CHART, KUSTOMIZE) for name, text in drawn},
+        **stamped(REPOSITORY / "deploy", __version__),
     }
 
 
