@@ -230,6 +230,11 @@ def schema_of(model: type[BaseModel]) -> Mapping[str, Any]:
     return {name: resolved(part) for name, part in schema.items() if name != "$defs"}
 
 
+def keys_of(model: type[BaseModel]) -> tuple[Key, ...]:
+    """The leaves of a model beside the policy, as :data:`KEYS` has the policy's own."""
+    return tuple(_leaves(schema_of(model)))
+
+
 def allowed_at(path: Path) -> str:
     """What may stand at ``path``."""
     return _allowed(*_place(path))

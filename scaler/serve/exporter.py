@@ -88,6 +88,34 @@ GAUGES: Mapping[str, str] = {
     "seconds_since_guard": "Age of the memory guard's last read between two ticks. Absent: it acts with ticks only.",
     "seconds_since_tick": "Age of the workload's last decision.",
 }
+#: The labels a gauge has besides ``namespace`` and ``workload``; one that is not here has none.
+LABELS: Mapping[str, tuple[str, ...]] = {
+    "admission": ("admission",),
+    "applied_batch_size": ("replica",),
+    "applied_token_budget": ("replica",),
+    "applied_generation": ("replica",),
+    "mode": ("mode",),
+    "direction_changes": ("target",),
+    "dead_band_widening_ratio": ("target",),
+    "load_state": ("state",),
+    "condition_seconds": ("condition",),
+    "signal": ("signal",),
+    "signal_latency_seconds": ("signal", "quantile", "bound"),
+    "signal_latency_mean_seconds": ("signal",),
+    "signal_latency_samples": ("signal",),
+    "signal_status": ("signal", "status"),
+    "signal_age_seconds": ("signal",),
+    "objective_seconds": ("objective", "bound"),
+    "objective_verdict": ("objective", "bound", "verdict"),
+    "capacity_sequences": ("source",),
+    "capacity_measured_sequences": ("bound",),
+    "last_activity_seconds": ("signal", "endpoint"),
+    "engine_info": ("engine", "preallocates_gpu_memory"),
+    "suppressed": ("target", "code"),
+    "source_up": ("source", "endpoint"),
+    "source_read_seconds": ("source", "endpoint"),
+    "no_progress_seconds": ("source", "endpoint"),
+}
 DECISIONS = "loadtide_decisions"
 DROPPED_SERIES = "loadtide_dropped_series"
 WORKLOADS = "loadtide_workloads"

@@ -1,0 +1,97 @@
+"""docs/reference is what the code says now, whole: no key, metric, route, command or word without its line."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+from typer.main import get_command
+
+from scaler.cli import app
+from scaler.control.model import Code, Memory, Override, Targets
+from scaler.pack.reference.markdown import sentence, table
+from scaler.pack.reference.written import pages
+from scaler.policy.keys import KEYS
+from scaler.serve.exporter import GAUGES, LABELS, WorkloadCollector
+from scaler.signals.model import CATALOG
+from tests.serve.tide import POLICY, START, FakeWorkloads, snapshot
+
+FOLDER = Path(__file__).parents[2] / "docs" / "reference"
+PAGES = pages()
+
+
+def first_column(page: str) -> set[str]:
+    return set(re.findall(r"^\| `([^`]+)` \|", PAGES[page], re.MULTILINE))
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_the_committed_page_is_the_generated_one(name: str) -> None:
+    path = FOLDER / name
+    assert path.exists(), f"docs/reference/{name} is missing; write it with: python -m scaler.pack.reference"
+    assert path.read_text(encoding="utf-8") == PAGES[name], (
+        f"docs/reference/{name} is not what the code says now; write it anew with: python -m scaler.pack.reference"
+    )
+
+
+def test_no_page_is_left_from_before() -> None:
+    assert {path.name for path in FOLDER.iterdir()} == PAGES.keys()
+
+
+def test_every_key_metric_command_signal_and_code_has_its_line() -> None:
+    assert {key.dotted for key in KEYS.values()} <= first_column("policy.md")
+    assert {f"loadtide_{name}" for name in GAUGES} <= first_column("metrics.md")
+    assert CATALOG.keys() | {code.value for code in Code} <= first_column("words.md")
+    named = set(re.findall(r"^## loadtide (\w+)$", PAGES["commands.md"], re.MULTILINE))
+    assert named == getattr(get_command(app), "commands", {}).keys()
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_line_says_what_it_means(name: str) -> None:
+    rows = [line for line in PAGES[name].splitlines() if line.startswith("| `")]
+    assert rows
+    assert [line for line in rows if re.search(r"\| *\|$", line)] == []
+
+
+def test_the_labels_listed_are_those_told() -> None:
+    """Of a workload that tells every gauge; a label that is told and not listed, or the reverse, fails."""
+    workloads = FakeWorkloads()
+    workload = workloads.add("team-a/chat")
+    memory = Memory(override=Override(3, None, START + timedelta(minutes=5), "ana"), shrunk_seconds=40.0)
+    grows = POLICY.model_copy(update={"engine": "triton"})
+    workload.snapshot = replace(
+        snapshot(targets=Targets(2, True, 32, 1024, queue_limit=8, workers=32), next_memory=memory), policy=grows
+    )
+    workload.guarded_mono = 100.5
+    registry = CollectorRegistry()
+    registry.register(WorkloadCollector(workloads))
+    told = {
+        family.name.removeprefix("loadtide_"): set(family.samples[0].labels)
+        for family in text_string_to_metric_families(generate_latest(registry).decode())
+        if family.samples
+    }
+    for name in GAUGES:
+        assert told[name] == {"namespace", "workload", *LABELS.get(name, ())}, name
+    assert LABELS.keys() <= GAUGES.keys()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("the count is high", "The count is high."),
+        ("metricType is not AverageValue", "metricType is not AverageValue."),
+        ("fallback.replicas is 0", "fallback.replicas is 0."),
+        ("Asks no cluster.", "Asks no cluster."),
+    ],
+)
+def test_a_name_keeps_its_spelling_at_the_beginning_of_a_sentence(text: str, said: str) -> None:
+    assert sentence(text) == said
+
+
+def test_a_pipe_in_a_cell_divides_nothing() -> None:
+    assert table(("a", "b"), [("x|y", "z\n  w")]) == "| a | b |\n| --- | --- |\n| x\\|y | z w |\n"
