@@ -49,8 +49,14 @@ $(stamp): pyproject.toml
 run: $(stamp)
 	@$(bin)/python -m scaler.lab.run $(if $(ENGINE),--engine '$(ENGINE)')
 
+# As many at once as there are cores; but not those of real servers, which want the cores for themselves.
 test: lint
+ifdef ARGS
 	$(bin)/pytest $(ARGS)
+else
+	$(bin)/pytest -n auto --dist loadfile -m 'not real'
+	$(bin)/pytest -m real
+endif
 
 lint: $(stamp)
 	$(bin)/ruff check .
