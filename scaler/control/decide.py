@@ -33,7 +33,7 @@ from scaler.control.model import (
     Targets,
 )
 from scaler.control.oscillation import steady_replicas, swings, swung, widened
-from scaler.control.reasons import admission_reasons, budget_reasons, cause_reasons, say_doubt
+from scaler.control.reasons import admission_reasons, budget_reasons, cause_reasons, infeasible_reasons, say_doubt
 from scaler.control.replicas import ReplicaMove, move_replicas
 from scaler.control.situation import Situation, situate
 from scaler.control.state import classify
@@ -144,6 +144,7 @@ def judge(policy: Policy, memory: Memory, signals: Signals, now: Now) -> Decisio
         *admission_reasons(situation, batch, cause),
         *budget_reasons(situation, batch),
         *cause_reasons(situation, cause),
+        *infeasible_reasons(situation),
         *widened(memory, swing),
     )
     suppressed = (*activity.suppressed, *replicas.suppressed, *within_band, *batch.suppressed)
@@ -323,6 +324,7 @@ def _remember(
         unevenness=situation.unevenness,
         overload_seconds=situation.overload_seconds,
         cold_starts=situation.cold_starts,
+        empty=situation.empty,
         learned=learn(situation.policy, memory, situation.signals, elapsed),
     )
 

@@ -8,6 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from scaler.control.cold_start import ColdStarts
+from scaler.control.feasible import EmptyReplicas
 from scaler.control.learned import Learned
 from scaler.signals.model import Verdict
 
@@ -121,6 +122,7 @@ class Code(StrEnum):
     NEVER_READ = "never_read"  # UNAVAILABLE: nothing was ever known that could be held
     STALLED = "stalled"
     OBJECTIVE_UNREACHABLE = "objective_unreachable"
+    INFEASIBLE = "infeasible"  # no replica keeps the objective, however empty it is
     UNATTRIBUTED = "unattributed"
     OSCILLATION = "oscillation"  # a target went to and fro: its dead band is wider for a while
     # who rules
@@ -257,6 +259,7 @@ class Memory:
     #: What is known of a replica's capacity, the present kind of replica first.
     learned: tuple[Learned, ...] = ()
     cold_starts: ColdStarts = field(default_factory=ColdStarts)
+    empty: EmptyReplicas = field(default_factory=EmptyReplicas)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,14 @@ def cause_reasons(situation: Situation, cause: Cause | None) -> tuple[Reason, ..
     return ()
 
 
+def infeasible_reasons(situation: Situation) -> tuple[Reason, ...]:
+    """The objectives that were left out, with an empty replica's P95 and the objective declared."""
+    return tuple(
+        Reason(Code.INFEASIBLE, Target.REPLICAS, f"{bound.removesuffix('_critical')}_seconds", p95, objective)
+        for bound, (p95, objective) in situation.infeasible.items()
+    )
+
+
 def admission_reasons(situation: Situation, batch: BatchMove, cause: Cause | None) -> tuple[Reason, ...]:
     """Why admission is another than before."""
     before = situation.memory.targets.admission if situation.memory.targets else Admission.OPEN

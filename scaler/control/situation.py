@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from scaler.control.arrivals import Arrivals, expected_arrivals
-from scaler.control.capacity import estimate_capacity
+from scaler.control.capacity import estimate_capacity, residence_seconds
 from scaler.control.cold_start import ColdStarts, cold_start_seconds, coming, watched
 from scaler.control.evenness import unevenness
+from scaler.control.feasible import EmptyReplicas, Infeasible, infeasible_bounds, seen_empty, without
 from scaler.control.flow import FlowNeed, flow_need, mean_running, overload
 from scaler.control.model import CapacityEstimate, Memory, Now
 from scaler.policy.model import Policy
@@ -45,7 +46,8 @@ class Situation:
     ``elapsed_seconds`` is the time since the last tick (0.0 on the first). ``ready`` is None when unknown; ``coming``
     is how many more load and may be counted on, ``cold_start_seconds`` P95 of how long that takes. ``floor`` and
     ``ceiling`` are the replica bounds now; ``ceiling`` None means undeclared. ``lost`` names the signals of
-    :data:`JUDGED_BY` that are neither known nor inapplicable. ``verdicts`` maps objective bounds to what P95 says.
+    :data:`JUDGED_BY` that are neither known nor inapplicable. ``infeasible`` holds the objective bounds that no
+    replica can keep, and ``policy`` is without them. ``verdicts`` maps objective bounds to what P95 says.
     """
 
     policy: Policy
@@ -68,6 +70,8 @@ class Situation:
     cold_starts: ColdStarts
     cold_start_seconds: float
     coming: int
+    empty: EmptyReplicas
+    infeasible: Infeasible
     verdicts: Mapping[str, Verdict]
 
     @property
@@ -115,6 +119,8 @@ def situate(policy: Policy, memory: Memory, signals: Signals, now: Now) -> Situa
     elapsed = 0.0 if memory.tick_mono is None else max(0.0, now.mono - memory.tick_mono)
     signals = _without_absent_engine(memory, signals)
     ready = _serving(signals)
+    infeasible = infeasible_bounds(policy, memory.empty)
+    policy = without(policy, infeasible)
     capacity = estimate_capacity(policy, memory, signals)
     no_node = (known_value(signals.unschedulable_replicas) or 0.0) > 0
     cold_starts = watched(
@@ -175,7 +181,16 @@ def situate(policy: Policy, memory: Memory, signals: Signals, now: Now) -> Situa
             ceiling=policy.replicas.max,
             cold_start_seconds=cold_start,
         ),
-        verdicts=judge_objectives(policy, signals),
+        empty=seen_empty(
+            memory.empty,
+            policy,
+            signals,
+            sequences=capacity.sequences,
+            residence_seconds=residence_seconds(signals, 1),
+            elapsed_seconds=elapsed,
+        ),
+        infeasible=infeasible,
+        verdicts=judge_objectives(policy, signals) | dict.fromkeys(infeasible, "infeasible"),
     )
 
 

@@ -36,6 +36,7 @@ _STYLES = {
 _ADVICE: dict[str, str] = {
     Code.CEILING: "raise replicas.max and the ScaledObject's maxReplicaCount together, or accept longer waits",
     Code.OBJECTIVE_UNREACHABLE: "loosen the objective: the answers take this long on an empty engine too",
+    Code.INFEASIBLE: "loosen the objective to at least 1.2 times that, or run a faster engine",
     Code.MEMORY_PRESSURE: "if this keeps coming back, lower batch.max or give the engine more KV cache",
     Code.KV_ROOM: "more load needs more replicas, not a larger batch: KV cache is the limit here",
     Code.UNSCHEDULABLE: "add nodes, or lower replicas.max: no node has room for what is asked for",

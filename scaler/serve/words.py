@@ -153,6 +153,10 @@ WORDINGS: Mapping[Code, Wording] = {
         "the objective is out of reach: neither replicas nor batch would help",
         "{compared}, and neither replicas nor batch would help: the objective is out of reach",
     ),
+    Code.INFEASIBLE: Wording(
+        "an empty replica cannot keep the objective, so it buys nothing",
+        "an empty replica has {measured}: the objective of {target} s cannot be kept, so it buys nothing",
+    ),
     Code.UNATTRIBUTED: Wording(
         "an objective is broken for no clear cause: {same}", "{compared} for no clear cause: {same}"
     ),

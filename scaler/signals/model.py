@@ -116,7 +116,8 @@ class Interval:
         return self.low if self.high == float("inf") else (self.low + self.high) / 2
 
 
-Verdict = Literal["met", "breached", "undecided"]
+#: ``infeasible`` is no comparison: no replica can keep the objective, however empty it is.
+Verdict = Literal["met", "breached", "undecided", "infeasible"]
 
 
 @dataclass(frozen=True, slots=True)

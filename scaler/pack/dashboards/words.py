@@ -27,7 +27,12 @@ _STATUSES: Mapping[Status, Color] = {
     "stale": "orange",
     "unknown": "red",
 }
-_VERDICTS: Mapping[Verdict, Color] = {"met": "green", "undecided": "yellow", "breached": "red"}
+_VERDICTS: Mapping[Verdict, Color] = {
+    "met": "green",
+    "undecided": "yellow",
+    "breached": "red",
+    "infeasible": "text",
+}
 
 
 def _words(colors: Iterable[tuple[str, Color]]) -> dict[float, Word]:
