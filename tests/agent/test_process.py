@@ -96,6 +96,24 @@ def test_the_guard_needs_no_scaler(tmp_path: Path) -> None:
     assert double.caps == [64]
 
 
+def test_what_a_killed_one_left_behind_the_next_one_undoes(tmp_path: Path) -> None:
+    """SIGKILL leaves no time to give the engine back. The next agent needs neither memory nor a scaler for that."""
+    double = SGLangDouble(max_running_requests=64, running=40)
+    arguments = ("--workload", "chat/m", "--engine", "sglang", "--replica", "llama-0", "--engine-url")
+    with beside(double.routes()) as engine:
+        double.kv_use = 0.97
+        with running_agent(tmp_path, *arguments, engine) as agent:
+            until(lambda: double.caps == [20], PATIENCE, "halved")
+            agent.process.kill()
+            agent.process.wait(10)
+        assert double.caps == [20]
+        double.kv_use = 0.2
+        with running_agent(tmp_path, *arguments, engine) as agent:
+            until(lambda: double.caps == [64], PATIENCE, "its own setting again")
+            (applied,) = agent.lines("batch applied")
+            assert (applied["batch_size"], applied["ruler"]) == (64, "own")
+
+
 def test_an_engine_that_asks_itself_is_served_the_lower_of_both(tmp_path: Path) -> None:
     """vLLM with our plugin asks the agent; with no scaler and no pressure it hears "your own setting"."""
     double = SGLangDouble(running=40)  # any engine whose page tells KV use will do
