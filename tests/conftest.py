@@ -10,8 +10,11 @@ import os
 from collections.abc import Generator
 
 import pytest
+import rich.style  # noqa: F401 -- see below
 from hypothesis import settings
 
+# rich draws a number when it is imported, as structlog does with the first traceback that it writes. In the middle of a
+# property hypothesis would take that for chance which it does not control: hence the import above.
 settings.register_profile("loadtide", deadline=None)
 settings.load_profile("loadtide")
 

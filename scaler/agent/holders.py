@@ -32,6 +32,8 @@ EVERY_SECONDS: Final = 10.0
 TIMEOUT_SECONDS: Final = 3.0
 #: Of one resource name all devices are GPUs, or parts of GPUs, of NVIDIA's plugin.
 _RESOURCES: Final = "nvidia.com/"
+#: gRPC keeps connections to one address for all channels, and after a failure it waits before it connects again.
+_NEW_CONNECTION: Final = (("grpc.use_local_subchannel_pool", 1),)
 #: GKE's own plugin counts: nvidia0, with /gi2 for a MIG instance and /vgpu1 for a share.
 _GKE: Final = re.compile(r"nvidia(\d{1,4})(?:/gi(\d{1,4}))?(?:/vgpu\d+)?", re.ASCII)
 _INDEX: Final = re.compile(r"\d{1,4}", re.ASCII)
@@ -108,7 +110,7 @@ class PodResources:
         """Ask once. The connection is made anew each time: a kubelet that restarts has another socket there."""
         trouble = ""
         try:
-            async with grpc.aio.insecure_channel(f"unix://{self._socket}") as channel:
+            async with grpc.aio.insecure_channel(f"unix://{self._socket}", options=_NEW_CONNECTION) as channel:
                 ask = channel.unary_unary(
                     "/v1.PodResourcesLister/List",
                     request_serializer=podresources_pb2.ListPodResourcesRequest.SerializeToString,

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from random import Random
 from typing import Final
 from urllib.parse import quote
 
@@ -28,6 +28,7 @@ from scaler.consume.contract import (
 )
 
 log = structlog.get_logger(__name__)
+_CHANCE = Random()
 
 #: Beyond the wait that was asked for, an answer has this long to come.
 ANSWER_SECONDS: Final = 5.0
@@ -99,7 +100,7 @@ class Relay:
             self._tell(trouble)
             pause = PAUSE_SECONDS
             if trouble:
-                pause = min(RETRY_SECONDS * 2 ** (failures - 1), RETRY_MOST_SECONDS) * random.uniform(0.5, 1.0)
+                pause = min(RETRY_SECONDS * 2 ** (failures - 1), RETRY_MOST_SECONDS) * _CHANCE.uniform(0.5, 1.0)
             await asyncio.sleep(pause)
 
     async def report(self, report: AppliedReport) -> bool:

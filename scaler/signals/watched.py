@@ -7,9 +7,9 @@ there is a reason in their place until a whole list has been read again: an old 
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Callable, Mapping
 from contextlib import aclosing
+from random import Random
 from typing import Any, Generic, TypeVar
 
 import structlog
@@ -17,6 +17,7 @@ import structlog
 from scaler.signals.api_server import ApiError, ApiServer, ExpiredError
 
 log = structlog.get_logger(__name__)
+_CHANCE = Random()
 
 T = TypeVar("T")
 
@@ -162,4 +163,4 @@ class Watched(Generic[T]):
 def _pause(failures: int, forbidden: bool) -> float:
     """Seconds to wait, a little different each time, so that many do not come back at once."""
     longest = RETRY_FORBIDDEN_SECONDS if forbidden else min(RETRY_SECONDS * 2 ** (failures - 1), RETRY_LONGEST_SECONDS)
-    return longest * random.uniform(0.5, 1.0)
+    return longest * _CHANCE.uniform(0.5, 1.0)
