@@ -323,6 +323,7 @@ def _remember(
         running_mean=situation.running_mean,
         unevenness=situation.unevenness,
         overload_seconds=situation.overload_seconds,
+        scale_in_seconds=situation.scale_in_seconds,
         cold_starts=situation.cold_starts,
         empty=situation.empty,
         learned=learn(situation.policy, memory, situation.signals, elapsed),

@@ -18,6 +18,7 @@ ENDS: Mapping[str, str] = {
     "admission": "KV use is below the growth mark, steps are on time, or replicas make progress again",
     "jump_hold": "jump.hold_seconds are over",
     "latency_step": "one cold start has passed since the breach ended",
+    "scale_in": "a bound is breached, a jump, or the load is above what the replicas serve without their ordinary room",
     "low": "utilisation is above low_leave_utilisation",
     "override": "its time has come, or it is ended",
 }
@@ -34,6 +35,7 @@ def lasting(memory: Memory) -> dict[str, float]:
         "admission": memory.admission_seconds,
         "jump_hold": memory.jump_seconds,
         "latency_step": memory.latency_step_seconds,
+        "scale_in": memory.scale_in_seconds,
         "low": memory.below_low_seconds,
         "override": memory.override_seconds,
     }

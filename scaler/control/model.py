@@ -78,6 +78,7 @@ class Code(StrEnum):
     ARRIVALS = "arrivals"  # the flow needs this many
     BACKLOG = "backlog"  # the flow plus draining the queue
     RUNNING = "running"  # the sequences running now
+    SCALE_IN = "scale_in"  # after a long low load without room for chance
     IN_FLIGHT = "in_flight"  # running + waiting, before any rate is known
     LATENCY_STEP = "latency_step"  # one more, for a breached objective that queueing or step time explains
     FLOOR = "floor"
@@ -217,6 +218,8 @@ class Memory:
     state: LoadState = LoadState.UNKNOWN
     state_seconds: float = 0.0
     below_low_seconds: float | None = None
+    #: For how long replicas have had less than their ordinary room, after a long low load; None: they have it.
+    scale_in_seconds: float | None = None
     idle_seconds: float = 0.0
     doubt_seconds: float = 0.0
     loading_seconds: float | None = None

@@ -74,7 +74,8 @@ def steady_replicas(situation: Situation, wanted: int) -> tuple[int, tuple[Suppr
     current, widening = situation.replicas, situation.memory.replicas_swing.widening
     if widening == 1.0 or wanted >= current or situation.memory.targets is None:
         return wanted, ()
-    if situation.ceiling is not None and current > situation.ceiling:
+    above = situation.ceiling is not None and current > situation.ceiling
+    if above or situation.scale_in_seconds is not None:
         return wanted, ()
     band = max(1, math.floor(BAND_SHARE * widening * current))
     if current - wanted > band:

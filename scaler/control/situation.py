@@ -13,7 +13,9 @@ from scaler.control.cold_start import ColdStarts, cold_start_seconds, coming, wa
 from scaler.control.evenness import unevenness
 from scaler.control.feasible import EmptyReplicas, Infeasible, infeasible_bounds, seen_empty, without
 from scaler.control.flow import FlowNeed, flow_need, mean_running, overload
+from scaler.control.lasting import older
 from scaler.control.model import CapacityEstimate, Memory, Now
+from scaler.control.scale_in import may_scale_in, scales_in, without_room
 from scaler.policy.model import Policy
 from scaler.signals.model import (
     CATALOG,
@@ -67,6 +69,7 @@ class Situation:
     running_mean: float | None
     unevenness: float | None
     overload_seconds: float | None
+    scale_in_seconds: float | None
     cold_starts: ColdStarts
     cold_start_seconds: float
     coming: int
@@ -142,17 +145,25 @@ def situate(policy: Policy, memory: Memory, signals: Signals, now: Now) -> Situa
         elapsed_seconds=elapsed,
         cold_start_seconds=cold_start,
     )
-    flow = flow_need(
-        signals,
-        arrivals,
-        capacity,
-        ready=ready,
-        growth=over.growth,
-        running_mean=running_mean,
-        load_share=policy.capacity.load_share,
-        uneven=uneven,
-        drain_seconds=policy.replicas.drain_seconds,
-    )
+
+    def need(evenness: float | None) -> FlowNeed:
+        return flow_need(
+            signals,
+            arrivals,
+            capacity,
+            ready=ready,
+            growth=over.growth,
+            running_mean=running_mean,
+            load_share=policy.capacity.load_share,
+            uneven=evenness,
+            drain_seconds=policy.replicas.drain_seconds,
+        )
+
+    flow, scale_in, verdicts = need(uneven), None, judge_objectives(policy, signals)
+    if may_scale_in(policy, memory) and not arrivals.steep and "breached" not in verdicts.values():
+        full = without_room(need(None), flow, policy.capacity.load_share)
+        if scales_in(policy, memory, flow, full):
+            flow, scale_in = full, older(memory.scale_in_seconds or 0.0, elapsed)
     return Situation(
         policy=policy,
         memory=memory,
@@ -171,6 +182,7 @@ def situate(policy: Policy, memory: Memory, signals: Signals, now: Now) -> Situa
         running_mean=running_mean,
         unevenness=uneven,
         overload_seconds=over.growing_seconds,
+        scale_in_seconds=scale_in,
         cold_starts=cold_starts,
         cold_start_seconds=cold_start,
         coming=coming(
@@ -190,7 +202,7 @@ def situate(policy: Policy, memory: Memory, signals: Signals, now: Now) -> Situa
             elapsed_seconds=elapsed,
         ),
         infeasible=infeasible,
-        verdicts=judge_objectives(policy, signals) | dict.fromkeys(infeasible, "infeasible"),
+        verdicts=verdicts | dict.fromkeys(infeasible, "infeasible"),
     )
 
 

@@ -132,6 +132,8 @@ class LoadThresholds(Group):
     """``low`` ends above this."""
     low_dwell_seconds: Seconds = 120.0
     """How long the load must be low before it is called low."""
+    scale_in_after_seconds: PositiveSeconds | None = 1800.0
+    """After so long a low load replicas are no longer held for chance alone, down to the floor. Unset (null): never."""
     minimum_dwell_seconds: Seconds = 15.0
     """``critical`` and ``high`` last at least this long before a calmer state; a more pressing one is never delayed."""
     gpu_busy_high_ratio: Ratio = 0.80

@@ -78,6 +78,11 @@ WORDINGS: Mapping[Code, Wording] = {
         "{measured}: {replicas} needed to drain that in time",
         "the queue",
     ),
+    Code.SCALE_IN: Wording(
+        "after a long low load, without room for chance: {replicas} needed",
+        "after a long low load, without room for chance: {measured} needs {replicas}{each}",
+        "a long low load",
+    ),
     Code.RUNNING: Wording("what is running needs {replicas}", "{measured} needs {replicas}{each}", "what is running"),
     Code.IN_FLIGHT: Wording(
         "what is running and waiting needs {replicas}",
