@@ -72,14 +72,14 @@ class Publisher:
         self._generation = 0
         self.junk: bytes | None = None
 
-    async def publish(
-        self, batch: int | None, budget: int | None = None, admission: Admission = Admission.OPEN
-    ) -> None:
+    async def publish(self, batch: int | None, budget: int | None = None, admission: Admission = Admission.OPEN) -> int:
+        """Publish it; its generation."""
         self._generation += 1
         targets = Targets(1, True, batch, budget, admission)
         lasts = START + timedelta(seconds=VALID_SECONDS + 1)  # the fake snapshot is a second old
         made = snapshot(WORKLOAD, generation=self._generation, targets=targets, valid_until=lasts)
         await self._workloads.publish(self._chat, made)
+        return self._generation
 
     def applied(self) -> Applied | None:
         """What the replica said last."""
