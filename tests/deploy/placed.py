@@ -64,6 +64,8 @@ def hangs_together(rendered: Installed, namespace: str) -> None:
         assert selects(each["spec"]["selector"]["matchLabels"], labels)
     for each in rendered.of("ServiceMonitor"):
         monitored(each, service, namespace)
+    for each in rendered.of("DaemonSet"):
+        agents_hang_together(each, rendered)
     assert {each["metadata"].get("namespace") for each in rendered.objects if each["kind"] not in CLUSTER_SCOPED} >= {
         namespace
     }
@@ -71,6 +73,45 @@ def hangs_together(rendered: Installed, namespace: str) -> None:
     mounts_what_is_there(rendered)
     is_locked_down(rendered)
     may_do_what_it_asks(rendered, namespace)
+
+
+def agents_hang_together(agents: Manifest, rendered: Installed) -> None:
+    """The DaemonSet asks for what the agent serves, is scraped, and takes no part in what selects the scaler."""
+    template = agents["spec"]["template"]
+    labels, (agent,) = template["metadata"]["labels"], template["spec"]["containers"]
+    assert selects(agents["spec"]["selector"]["matchLabels"], labels)
+    assert not selects(rendered.one("Service")["spec"]["selector"], labels)
+    is_an_agent(agent)
+    assert agent_options(agent)["gpu_metrics"]
+    (mount,), (volume,) = agent["volumeMounts"], template["spec"]["volumes"]
+    assert (mount["name"], mount["mountPath"]) == (volume["name"], volume["hostPath"]["path"])
+    assert str(agent_options(agent)["pod_resources"]).startswith(f"{mount['mountPath']}/")
+    scrapers = [each["spec"] for each in rendered.of("PodMonitor") if "matchLabels" in each["spec"]["selector"]]
+    for each in scrapers:
+        assert selects(each["selector"]["matchLabels"], labels)
+        assert [endpoint["port"] for endpoint in each["podMetricsEndpoints"]] == [agent["ports"][0]["name"]]
+    assert bool(scrapers) is bool(rendered.of("PodMonitor"))
+
+
+def agent_options(agent: Manifest) -> dict[str, Any]:
+    """What the agent's command line makes of the container's arguments; a wrong option fails."""
+    command = get_command(app).commands["agent"]  # type: ignore[attr-defined]
+    name, *arguments = agent["args"]
+    assert (agent["command"], name) == (["loadtide"], "agent")
+    return dict(command.make_context("agent", arguments).params)
+
+
+def is_an_agent(agent: Manifest) -> None:
+    """Its one port is the one it serves, its probes ask it there, and it may do nothing that it need not."""
+    (port,) = agent["ports"]
+    assert str(agent_options(agent)["http"]).endswith(f":{port['containerPort']}")
+    asked = {agent[probe]["httpGet"]["port"] for probe in ("livenessProbe", "readinessProbe") if probe in agent}
+    assert asked == {port["name"]}
+    assert agent["livenessProbe"]["httpGet"]["path"] == "/healthz"
+    security = agent["securityContext"]
+    assert (security["readOnlyRootFilesystem"], security["allowPrivilegeEscalation"]) == (True, False)
+    assert security["capabilities"] == {"drop": ["ALL"]}
+    assert not any("gpu" in name for kind in agent["resources"].values() for name in kind), "it takes none from anybody"
 
 
 def monitored(monitor: Manifest, service: Manifest, namespace: str) -> None:

@@ -41,6 +41,7 @@ OPERATOR = {
 }
 TLS = {"tls": {"grpc": {"secret": "grpc"}, "http": {"secret": "http"}}, "tokens": {"read": {"secret": "read"}}}
 REDIS = {"replicas": 2, "store": {"type": "redis", "redisSecret": {"name": "redis"}}}
+AGENTS = {"gpuMetrics": {"enabled": True}, "sidecar": {"enabled": True}}
 RELEASES = {
     "defaults": Release(custom=False),
     "operator": Release("x", "team-a", OPERATOR),
@@ -53,6 +54,7 @@ RELEASES = {
     "ha": Release("x", "team-c", REDIS),
     "no rights": Release("x", "team-d", {"rbac": {"create": False}, "serviceAccount": {"create": False}}, custom=False),
     "some namespaces": Release("x", "team-e", {"rbac": {"namespaces": ["chat", "code"]}}, custom=False),
+    "agents": Release("x", "team-g", {**OPERATOR, "agent": AGENTS}),
     "memory": Release("x", "team-f", {"store": {"type": "memory"}, "networkPolicy": {"enabled": False}}, custom=False),
 }
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
@@ -67,6 +69,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a port's number": ({"monitoring": {"podMonitor": {"port": "8000"}}}, "podMonitor/port"),
     "unknown source": ({"monitoring": {"rules": {"without": ["dgcm"]}}}, "rules/without"),
     "policy as a mapping": ({"policy": {"defaults": {}}}, "policy"),
+    "no such agent": ({"agent": {"gpuMetric": {"enabled": True}}}, "gpuMetric"),
     "everybody let in": ({"networkPolicy": {"grpcFrom": []}}, "grpcFrom"),
 }
 
@@ -115,7 +118,7 @@ class TestManyReleases:
 
     def test_none_makes_what_another_made(self, tools: Tools) -> None:
         values = {**OPERATOR, **TLS, "keda": {"authentication": {"kind": "namespaced", "namespaces": ["chat"]}}}
-        values["rbac"] = {"namespaces": ["chat"]}
+        values |= {"rbac": {"namespaces": ["chat"]}, "agent": AGENTS}
         names = [("x", "team-a"), ("x-loadtide", "team-a"), ("loadtide", "team-a"), ("x", "team-b"), ("a-x", "team")]
         everything = [
             (each["kind"], each["metadata"].get("namespace"), each["metadata"]["name"])
@@ -139,6 +142,7 @@ class TestManyReleases:
         labels = y.one("Deployment")["spec"]["template"]["metadata"]["labels"]
         assert not selects(x.one("Service")["spec"]["selector"], labels)
         assert not selects(x.one("Deployment")["spec"]["selector"]["matchLabels"], labels)
+        assert not selects(installs["agents"].one("DaemonSet")["spec"]["selector"]["matchLabels"], labels)
         assert not selects(
             x.one("ServiceMonitor")["spec"]["selector"]["matchLabels"], y.one("Service")["metadata"]["labels"]
         )

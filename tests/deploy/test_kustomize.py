@@ -26,6 +26,8 @@ pytestmark = pytest.mark.real
 
 NAMES = sorted(path.name for path in OVERLAYS.iterdir())
 COMPONENTS = OVERLAYS.parent / "components"
+#: A part of ``agent-gpus-monitored``.
+WITHIN = "agent-gpus"
 #: What the comments in base and components tell to write.
 SECOND = {
     "namespace": "team-a",
@@ -34,7 +36,9 @@ SECOND = {
         {
             "pairs": {"app.kubernetes.io/instance": "second"},
             "includeSelectors": True,
-            "fields": [{"path": "spec/selector/matchLabels", "kind": "ServiceMonitor"}],
+            "fields": [
+                {"path": "spec/selector/matchLabels", "kind": kind} for kind in ("ServiceMonitor", "PodMonitor")
+            ],
         },
         {"pairs": {"release": "kps"}},
     ],
@@ -53,7 +57,9 @@ def second(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Installed:
     said = {
         **SECOND,
         "resources": [os.path.relpath(OVERLAYS.parent / "base", folder.resolve())],
-        "components": [os.path.relpath(each, folder.resolve()) for each in sorted(COMPONENTS.iterdir())],
+        "components": [
+            os.path.relpath(each, folder.resolve()) for each in sorted(COMPONENTS.iterdir()) if each.name != WITHIN
+        ],
     }
     (folder / "kustomization.yaml").write_text(yaml.safe_dump(said))
     return tools.kustomize(folder)
@@ -150,6 +156,7 @@ class TestASecondOne:
             second.one("PodDisruptionBudget")["spec"]["selector"]["matchLabels"],
             second.one("NetworkPolicy")["spec"]["podSelector"]["matchLabels"],
             second.one("ServiceMonitor")["spec"]["selector"]["matchLabels"],
+            second.one("DaemonSet")["spec"]["selector"]["matchLabels"],
         ]
         assert not any(selects(each, labels) for each in selectors)
 
@@ -161,7 +168,7 @@ class TestASecondOne:
     def test_carries_the_labels_it_is_selected_by(self, second: Installed) -> None:
         """G6-01."""
         for kind in ("ServiceMonitor", "PodMonitor", "PrometheusRule"):
-            assert second.one(kind)["metadata"]["labels"]["release"] == "kps"
+            assert {each["metadata"]["labels"]["release"] for each in second.of(kind)} == {"kps"}
 
 
 def test_the_file_is_gone_where_redis_is(built: dict[str, Installed]) -> None:

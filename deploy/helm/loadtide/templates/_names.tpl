@@ -16,9 +16,22 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 
 {{- define "loadtide.labels" -}}
 {{ include "loadtide.selector" . }}
+{{ include "loadtide.origin" . }}
+{{- end }}
+
+{{- define "loadtide.origin" -}}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{- define "loadtide.image" -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end }}
+
+{{/* Where gateways, agents and people reach it. */}}
+{{- define "loadtide.url" -}}
+{{ ternary "https" "http" (ne .Values.tls.http.secret "") }}://{{ include "loadtide.name" . }}.{{ .Release.Namespace }}.svc:8080
 {{- end }}
 
 {{- define "loadtide.metadata" -}}
@@ -26,6 +39,17 @@ name: {{ include "loadtide.name" . }}
 namespace: {{ .Release.Namespace | quote }}
 labels:
   {{- include "loadtide.labels" . | nindent 2 }}
+{{- end }}
+
+{{/* The agents are other pods than the scaler's: no Service, budget or policy of it may select them. */}}
+{{- define "loadtide.agentSelector" -}}
+app.kubernetes.io/name: loadtide-gpus
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
+{{- end }}
+
+{{- define "loadtide.agentLabels" -}}
+{{ include "loadtide.agentSelector" . }}
+{{ include "loadtide.origin" . }}
 {{- end }}
 
 {{/* Of what the Prometheus operator selects by label. */}}
