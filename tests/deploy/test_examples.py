@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from scaler.check.examine import examine
 from scaler.policy.layers import PolicyFile
 from scaler.policy.metadata import parse, reference
 from scaler.policy.model import Policy
@@ -15,7 +16,7 @@ from scaler.serve.grpc_server import HEALTH_SERVICES
 
 EXAMPLES = Path(__file__).parents[2] / "deploy" / "examples"
 ENGINES = ("vllm-external.yaml", "vllm-external-push.yaml")
-#: Looked at in test_agent_examples.py and test_door_examples.py.
+#: Looked at in test_agent_examples.py and test_door_examples.py; the folder in test_scaledobjects.py.
 ELSEWHERE = {"agent-daemonset.yaml", "envoy-door.yaml", "keda-http.yaml", "sglang-agent.yaml", "tgi-envoy.yaml"}
 #: What KEDA reads for itself and hands on to us as well.
 KEDA_KEYS = {"scalerAddress"}
@@ -61,7 +62,23 @@ def flag(name: str, flag_name: str) -> int:
 
 
 def test_every_example_is_looked_at_here() -> None:
-    assert {path.name for path in EXAMPLES.iterdir()} == {*ENGINES, *ELSEWHERE, "loadtide.yaml", "policy.yaml"}
+    assert {path.name for path in EXAMPLES.iterdir()} == {
+        *ENGINES,
+        *ELSEWHERE,
+        "loadtide.yaml",
+        "policy.yaml",
+        "scaledobjects",
+    }
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.rglob("*.yaml")), ids=lambda path: path.stem)
+def test_every_example_passes_the_check(path: Path) -> None:
+    assert examine({str(path): path.read_text(encoding="utf-8")}) == []
+
+
+def test_and_those_that_belong_together_agree() -> None:
+    together = [*ENGINES, "loadtide.yaml", "policy.yaml"]
+    assert examine({name: (EXAMPLES / name).read_text(encoding="utf-8") for name in together}) == []
 
 
 @pytest.mark.parametrize("name", [*ENGINES, "loadtide.yaml"])
