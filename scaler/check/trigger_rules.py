@@ -18,6 +18,8 @@ _YAML_1_1 = re.compile(
 )
 #: A key this much like a real one is a typing error of it; one less like it may be another that was meant.
 _SURE = 0.9
+#: The object that a trigger of KEDA's HTTP add-on names (0.14 and newer).
+_HTTP_ADD_ON = "interceptorRoute"
 _NAMED = re.compile(r'metadata ("(?:[^"\\]|\\.)*")')
 
 
@@ -103,23 +105,33 @@ def triggers_disagree(scaled: ScaledObject) -> Iterator[Hit]:
 def several_triggers(scaled: ScaledObject) -> Iterator[Hit]:
     others = [trigger for trigger in scaled.triggers if trigger not in scaled.ours and trigger.type != "cron"]
     for trigger in others:
-        woken = (
-            " and KEDA keeps it awake while either is active, so our idle time never ends"
-            if scaled.reaches_zero
-            else ""
-        )
-        yield Hit(
-            trigger.path,
-            f"beside loadtide's trigger stands one of type {trigger.type}: the HPA takes the larger count of the two"
-            f"{woken}; what the other one buys, loadtide cannot explain or give back",
-            "# loadtide's trigger alone",
-        )
+        yield _http_add_on(trigger) if _HTTP_ADD_ON in trigger.metadata else _another(trigger, scaled)
     for trigger in (trigger for trigger in scaled.ours[1:] if _agree(trigger, scaled.ours[0])):
         yield Hit(
             trigger.path,
             "loadtide is asked twice the same: external-push polls as external does, and has the stream besides",
             "# one trigger",
         )
+
+
+def _another(trigger: Trigger, scaled: ScaledObject) -> Hit:
+    woken = ", and KEDA keeps it awake past our idle time while the other one is active" if scaled.reaches_zero else ""
+    return Hit(
+        trigger.path,
+        f"beside loadtide's trigger stands one of type {trigger.type}: the HPA takes the larger count of the two"
+        f"{woken}; what the other one buys, loadtide cannot explain or give back",
+        "# loadtide's trigger alone",
+    )
+
+
+def _http_add_on(trigger: Trigger) -> Hit:
+    return Hit(
+        trigger.path,
+        "beside loadtide's trigger stands that of KEDA's HTTP add-on. It keeps the workload awake while a request is "
+        "in the interceptor, as it should. Its count is requests in flight over its targetValue, and the HPA takes the "
+        "larger of both: with a targetValue that is never reached it is 1, and loadtide's counts",
+        "concurrency: {targetValue: 1000000}   # scalingMetric of its InterceptorRoute; allow several-triggers here",
+    )
 
 
 def cron(scaled: ScaledObject) -> Iterator[Hit]:
@@ -215,8 +227,9 @@ TRIGGER_RULES = (
         "several-triggers",
         Severity.WARNING,
         "another trigger beside loadtide's, pushing or not",
-        "The HPA takes the larger count, and it is active while either is: floor, ceiling and idle time are not ours.",
-        "# keep loadtide's trigger alone",
+        "The HPA takes the larger count, and it is active while either is: what the other one asks for comes on top. "
+        "Beside KEDA's HTTP add-on that is harmless where its targetValue is so high that it only ever asks for one.",
+        "# loadtide's trigger alone, or the other one allowed:  # loadtide: allow several-triggers",
         several_triggers,
     ),
     Rule(

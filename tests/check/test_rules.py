@@ -200,6 +200,15 @@ class TestSeveralTriggers:
         text = self.second("- type: cpu", "  metricType: Utilization", "  metadata:", '    value: "60"')
         assert found(text) == [("several-triggers", 33)]
 
+    def test_the_http_add_on_is_told_apart(self) -> None:
+        """Its count can be made harmless, and that it keeps the workload awake is what it is for."""
+        where = ("    scalerAddress: keda-add-ons-http-external-scaler.keda:9090", "    interceptorRoute: m")
+        text = self.second("- type: external-push", "  metadata:", *where)
+        [finding] = [each for each in findings(text) if each.rule == "several-triggers"]
+        assert "HTTP add-on" in finding.reason
+        assert "targetValue: 1000000" in finding.fix
+        assert "cannot explain" not in finding.reason
+
     def test_cron_becomes_a_window(self) -> None:
         text = self.second(
             "- type: cron",
