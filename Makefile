@@ -5,7 +5,7 @@ bin := .venv/bin
 stamp := .venv/installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv run test lint stubs bench soak dist image lock audit
+.PHONY: help venv run test lint stubs docs bench soak dist image lock audit
 
 IMAGE ?= registry.example.com/loadtide
 BUILDER ?= docker
@@ -19,6 +19,7 @@ help:
 	@echo '                           installs one into .cache (2.5 GB). Without it: ARGS="-m \"not real\""'
 	@echo 'make lint                  ruff and mypy only'
 	@echo 'make stubs                 Python code from the files in proto, after changing one'
+	@echo 'make docs                  the documentation as a site, in site/; its reference is read anew out of the code'
 	@echo 'make bench NAME=...        one benchmark of benchmarks/'
 	@echo 'make soak MINUTES=15       20 times the normal calls for so long: nothing may grow'
 	@echo 'make dist                  wheel and sdist, in dist'
@@ -43,7 +44,7 @@ $(stamp): pyproject.toml
 	  exit 1; }
 	@echo 'installing loadtide and its tools into .venv (once) ...'
 	@$(bin)/python -c '' 2>/dev/null || $(PYTHON) -m venv --clear .venv
-	@$(bin)/python -m pip --disable-pip-version-check install -qq -e '.[dev]'
+	@$(bin)/python -m pip --disable-pip-version-check install -qq -e '.[dev,docs]'
 	@touch $(stamp)
 
 run: $(stamp)
@@ -65,6 +66,11 @@ lint: $(stamp)
 
 stubs: $(stamp)
 	$(bin)/python proto/generate.py
+
+docs: $(stamp)
+	$(bin)/python -m scaler.pack.reference
+	NO_MKDOCS_2_WARNING=1 $(bin)/mkdocs build --site-dir site
+	@echo 'see it with: $(bin)/python -m http.server --directory site'
 
 bench: $(stamp)
 	@test -n '$(NAME)' || { echo 'Which one? make bench NAME=... ; benchmarks/README.md says what each measures' >&2; exit 1; }

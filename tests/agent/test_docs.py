@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -74,7 +75,7 @@ def test_the_metrics_listed_are_all_the_metrics_there_are() -> None:
 
 def test_the_policy_of_the_door_can_be_meant() -> None:
     (policy,) = re.findall(r"```yaml\n(.*?)```", DOOR.read_text(encoding="utf-8"), re.DOTALL)
-    file = PolicyFile.parse("policy.yaml", "\n".join(line.removeprefix("  ") for line in policy.splitlines()))
+    file = PolicyFile.parse("policy.yaml", dedent(policy))
     resolved = file.resolve("chat/qwen3-4b").policy
     assert resolved.can_wake
     assert resolved.gateway.preset == "keda-http"

@@ -47,8 +47,7 @@ def _sections() -> Iterator[str]:
             yield _rows(listed, headed=False)
     yield _structure("A row of `jump.rows`", JumpRow)
     yield _structure("A window of `warm.windows`", Window)
-    yield "\n# Beside policies in the file\n"
-    yield _structure("tenancy", Tenancy)
+    yield _structure("The section `tenancy:`", Tenancy)
     yield _structure("An entry of `sources:`", PrometheusServer)
 
 
