@@ -55,7 +55,10 @@ class Terminal:
             cwd=self.folder, env=self.environment, timeout=BLOCK_SECONDS, check=False, text=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
-        assert done.returncode == 0, f"{block} ended with {done.returncode}:\n{block.text}\n{done.stdout}"
+        assert done.returncode == 0, (
+            f"{block} ended with {done.returncode}; if it needs more than a fresh checkout, let its first line say so "
+            f"(# needs: a cluster):\n{block.text}\n{done.stdout}"
+        )
         pairs = Path(f"{self.log}.env").read_text(encoding="utf-8").split("\0")
         self.environment = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
         return done.stdout
