@@ -15,8 +15,10 @@ from typer.main import get_command
 
 from scaler.cli import app
 from scaler.control.model import Code, Memory, Override, Targets
+from scaler.pack.model import Options
 from scaler.pack.reference.markdown import sentence, table
 from scaler.pack.reference.written import pages
+from scaler.pack.written import alerts
 from scaler.policy.keys import KEYS
 from scaler.serve.exporter import GAUGES, LABELS, WorkloadCollector
 from scaler.signals.model import CATALOG
@@ -43,6 +45,13 @@ def test_no_page_is_left_from_before() -> None:
     assert {path.name for path in FOLDER.iterdir()} == PAGES.keys()
 
 
+def test_every_alert_has_its_line_and_a_runbook_behind_it() -> None:
+    linked = re.findall(r"^\| \[\w+\]\(([^)]+)\)", PAGES["alerts.md"], re.MULTILINE)
+    assert {Path(link).stem for link in linked} == {alert.name for alert in alerts(Options())}
+    assert [link for link in linked if not (FOLDER / link).exists()] == []
+    assert "$labels" not in PAGES["alerts.md"]
+
+
 def test_every_key_metric_command_signal_and_code_has_its_line() -> None:
     assert {key.dotted for key in KEYS.values()} <= first_column("policy.md")
     assert {f"loadtide_{name}" for name in GAUGES} <= first_column("metrics.md")
@@ -53,7 +62,7 @@ def test_every_key_metric_command_signal_and_code_has_its_line() -> None:
 
 @pytest.mark.parametrize("name", PAGES)
 def test_every_line_says_what_it_means(name: str) -> None:
-    rows = [line for line in PAGES[name].splitlines() if line.startswith("| `")]
+    rows = [line for line in PAGES[name].splitlines() if line.startswith(("| `", "| ["))]
     assert rows
     assert [line for line in rows if re.search(r"\| *\|$", line)] == []
 

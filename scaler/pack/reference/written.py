@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from scaler.pack.reference.alerts_page import alerts_page
 from scaler.pack.reference.commands_page import commands_page
 from scaler.pack.reference.http_page import http_page
 from scaler.pack.reference.metrics_page import metrics_page
@@ -19,6 +20,7 @@ def pages() -> Mapping[str, str]:
     made = {
         "policy.md": policy_page(),
         "metrics.md": metrics_page(),
+        "alerts.md": alerts_page(),
         "commands.md": commands_page(),
         "http.md": http_page(),
         "words.md": words_page(),
