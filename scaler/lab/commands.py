@@ -14,12 +14,15 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
+from scaler.lab.run import demo
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from scaler.lab.contest import Played
 
 lab = typer.Typer(rich_markup_mode="rich")
+lab.command()(demo)
 
 Data = Annotated[
     Path | None,

@@ -1,4 +1,4 @@
-"""What ``make run`` does: an engine to watch, a policy file, and ``loadtide serve`` on it; Ctrl-C ends all of it.
+"""What ``loadtide demo`` and ``make run`` do: an engine to watch, a policy, and a scaler on both; Ctrl-C ends it all.
 
 Without ``--engine`` the engine is the stand-in (:mod:`scaler.lab.standin`) under a repeating wave of requests.
 """
@@ -31,7 +31,7 @@ READY_SECONDS = 20.0
 STOP_SECONDS = 10.0
 
 POLICY = """\
-# The policy of the demonstration, written once by `make run`; yours to edit. It is read again when you save it.
+# The policy of the demonstration, written once by `loadtide demo`; yours to edit. It is read again when you save it.
 # Every key, its unit and its default: scaler/policy/model.py. The times here are short, so that a few minutes show a
 # whole tide; for a real service leave them at their defaults.
 workloads:
@@ -189,7 +189,7 @@ def comes_up(group: Children, address: str) -> bool:
     return False
 
 
-def main(
+def demo(
     engine: Annotated[
         str | None, typer.Option(help="Metrics URL of a vLLM to watch. Unset: a stand-in is started.")
     ] = None,
@@ -199,7 +199,9 @@ def main(
 ) -> None:
     """Run loadtide on this machine, watching a stand-in engine or a real vLLM. No cluster, no GPU.
 
-    Through make:  make run   or   make run ENGINE=http://host:8000/metrics
+    [bold]Try it:[/bold]  loadtide demo   or, with an engine of your own,   loadtide demo --engine http://host:8000
+
+    In a checkout [bold]make run[/bold] is the same.
 
     Next: open the page it names, and ask `loadtide explain` why it decided what it did.
     """
@@ -251,4 +253,4 @@ def _shortest(path: Path) -> Path:
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    typer.run(demo)

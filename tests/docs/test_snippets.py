@@ -20,7 +20,7 @@ from tests.docs.pages import ROOT, RUN_ELSEWHERE, blocks, blocks_of
 from tests.docs.terminal import Terminal
 
 FIRST = "docs/first-ten-minutes.md"
-INSTEAD_OF_MAKE = "python -m scaler.lab.run"
+INSTEAD_OF_MAKE = "loadtide demo"
 RUNNABLE = [block for block in blocks("sh") if block.needs is None and block.page not in RUN_ELSEWHERE]
 PAGES = sorted({block.page for block in RUNNABLE})
 #: What a checkout has and a clone has not, or a user would not look at.
@@ -82,7 +82,7 @@ def test_the_first_ten_minutes_need_no_checkout(without_checkout: Terminal) -> N
     steps = [block for block in blocks_of(FIRST) if block in RUNNABLE and ".venv" not in block.text]
     assert len(steps) > 5
     for block in steps:
-        text = block.text.replace("make run", f"{sys.executable} {INSTEAD_OF_MAKE.partition(' ')[2]}")
+        text = block.text.replace("make run", INSTEAD_OF_MAKE)
         said = without_checkout.run(replace(block, text=text))
         if block.text.startswith("loadtide explain"):
             assert "demo/chat is " in said
