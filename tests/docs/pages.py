@@ -1,7 +1,8 @@
 """The pages people read, and the blocks of code in them.
 
 A block of ``sh`` is run by the tests as it stands, unless its first line says what it needs that a fresh checkout has
-not: ``# needs: a cluster``. A line that ends in ``# stays`` starts something that goes on until it is interrupted.
+not: ``# needs: a cluster``. A line that ends in ``# stays`` starts something that goes on until it is interrupted. A
+block of ``output`` behind it is what it says, in that order; ``...`` stands for anything.
 """
 
 from __future__ import annotations
