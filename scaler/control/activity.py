@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from scaler.control.model import Code, Reason, Suppressed, Target
+from scaler.control.season import SEASON_SIGNAL
 from scaler.control.situation import DOWN_NEEDS, WAKE_SOURCES, Situation, proves_quiet, wants_service
 from scaler.signals.model import Known, at_least, is_zero, known_value
 
@@ -72,7 +73,9 @@ def _awake(situation: Situation, wanted: bool, failed_loads: int, since_failed: 
         suppressed.append(
             Suppressed(Code.FLOOR, Target.ACTIVE, 0.0, float(situation.floor), "floor", float(situation.floor))
         )
-    if enough and situation.floor == 0 and proves_quiet(situation) and _zero_is_certain(situation):
+    elif enough and situation.season_wakes:
+        suppressed.append(Suppressed(Code.SEASON, Target.ACTIVE, 0.0, 1.0, SEASON_SIGNAL, _usual(situation)))
+    elif enough and proves_quiet(situation) and _zero_is_certain(situation):
         reason = Reason(Code.IDLE_PROVEN, Target.ACTIVE, "idle_seconds", idle, timeout)
         return ActivityMove(False, idle, None, failed_loads, since_failed, (reason,))
     return ActivityMove(True, idle, None, failed_loads, since_failed, (), tuple(suppressed))
@@ -80,7 +83,7 @@ def _awake(situation: Situation, wanted: bool, failed_loads: int, since_failed: 
 
 def _asleep(situation: Situation, wanted: bool, failed_loads: int, since_failed: float | None) -> ActivityMove:
     """At zero: what wakes it, and what holds a wake back after a failed load."""
-    if not (wanted or situation.floor > 0):
+    if not (wanted or situation.season_wakes or situation.floor > 0):
         return ActivityMove(False, situation.memory.idle_seconds, None, failed_loads, since_failed)
     backoff = min(WAKE_BACKOFF_SECONDS * 2 ** max(0, failed_loads - 1), WAKE_BACKOFF_LONGEST_SECONDS)
     if since_failed is not None and since_failed < backoff and situation.floor == 0:
@@ -89,8 +92,13 @@ def _asleep(situation: Situation, wanted: bool, failed_loads: int, since_failed:
         )
         return ActivityMove(False, 0.0, None, failed_loads, since_failed, (), (held,))
     loading = None if situation.ready else 0.0
-    code = Code.TRAFFIC if situation.ready else Code.DEMAND_FROM_ZERO
-    reason = Reason(code, Target.ACTIVE, "pending", _demand(situation)) if wanted else Reason(Code.FLOOR, Target.ACTIVE)
+    if wanted:
+        code = Code.TRAFFIC if situation.ready else Code.DEMAND_FROM_ZERO
+        reason = Reason(code, Target.ACTIVE, "pending", _demand(situation))
+    elif situation.floor > 0:
+        reason = Reason(Code.FLOOR, Target.ACTIVE)
+    else:
+        reason = Reason(Code.SEASON, Target.ACTIVE, SEASON_SIGNAL, _usual(situation))
     return ActivityMove(True, 0.0, loading, failed_loads, since_failed, (reason,))
 
 
@@ -108,6 +116,10 @@ def _loading(situation: Situation, loading: float, failed_loads: int, since_fail
 
 def _demand(situation: Situation) -> float:
     return at_least(situation.signals.pending) or at_least(situation.signals.wake_demand)
+
+
+def _usual(situation: Situation) -> float | None:
+    return None if situation.season is None else situation.season.rate
 
 
 def _zero_is_certain(situation: Situation) -> bool:

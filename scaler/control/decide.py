@@ -35,7 +35,7 @@ from scaler.control.model import (
 from scaler.control.oscillation import steady_replicas, swings, swung, widened
 from scaler.control.reasons import admission_reasons, budget_reasons, cause_reasons, infeasible_reasons, say_doubt
 from scaler.control.replicas import ReplicaMove, move_replicas
-from scaler.control.situation import Situation, situate
+from scaler.control.situation import Situation, season_after, situate
 from scaler.control.state import classify
 from scaler.control.strategies import static_cause, strategy_batch
 from scaler.policy.model import Policy
@@ -172,6 +172,7 @@ def judge(policy: Policy, memory: Memory, signals: Signals, now: Now) -> Decisio
         verdicts=situation.verdicts,
         next_memory=next_memory,
         cold_start_seconds=situation.cold_start_seconds,
+        season=situation.season,
     )
 
 
@@ -327,6 +328,7 @@ def _remember(
         cold_starts=situation.cold_starts,
         empty=situation.empty,
         learned=learn(situation.policy, memory, situation.signals, elapsed),
+        season=season_after(situation),
     )
 
 

@@ -10,6 +10,7 @@ from enum import StrEnum
 from scaler.control.cold_start import ColdStarts
 from scaler.control.feasible import EmptyReplicas
 from scaler.control.learned import Learned
+from scaler.control.season import NO_SEASON, Expected, Season
 from scaler.signals.model import Verdict
 
 
@@ -80,6 +81,7 @@ class Code(StrEnum):
     RUNNING = "running"  # the sequences running now
     SCALE_IN = "scale_in"  # after a long low load without room for chance
     IN_FLIGHT = "in_flight"  # running + waiting, before any rate is known
+    SEASON = "season"  # what usually comes at this time, a cold start ahead
     LATENCY_STEP = "latency_step"  # one more, for a breached objective that queueing or step time explains
     FLOOR = "floor"
     CEILING = "ceiling"
@@ -263,6 +265,8 @@ class Memory:
     learned: tuple[Learned, ...] = ()
     cold_starts: ColdStarts = field(default_factory=ColdStarts)
     empty: EmptyReplicas = field(default_factory=EmptyReplicas)
+    #: What usually comes at each time of the week.
+    season: Season = NO_SEASON
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,6 +299,7 @@ class Decision:
     ``utilisation`` is load over capacity within objectives, None where it cannot be told. ``verdicts`` holds, per
     objective bound (``ttft``, ``ttft_critical``, ...), what the window's P95 says of it. ``targets`` are what the world
     is told under ``mode``; ``advised`` what the laws would have told, None where they rule and the two are one.
+    ``season`` is what usually comes a cold start ahead; None: there is no season, or it brings nothing.
     """
 
     targets: Targets
@@ -315,3 +320,4 @@ class Decision:
     advised: Targets | None = None
     #: What the next replica is expected to take from being asked for to being ready, P95.
     cold_start_seconds: float | None = None
+    season: Expected | None = None

@@ -13,6 +13,7 @@ from scaler.control.attribution import CRITICALS, WARNINGS
 from scaler.control.cold_start import CREDIT_COLD_STARTS, overdue_seconds
 from scaler.control.jump import JumpSeen, jump_reason
 from scaler.control.model import Cause, Code, Reason, Suppressed, Target
+from scaler.control.season import SEASON_SIGNAL
 from scaler.control.situation import Situation, wants_service
 from scaler.signals.model import known_value
 
@@ -57,6 +58,9 @@ def move_replicas(situation: Situation, cause: Cause | None, jump: JumpSeen | No
     step = _latency_step(situation, cause, need)
     if step.replicas > need:
         need, reason = step.replicas, step.reason or reason
+    usual, usual_reason = _season_need(situation)
+    if usual > need:
+        need, reason = usual, usual_reason
     needs = _remember_need(situation, need)
     suppressed = [*step.suppressed, *_not_loading(situation)]
     # An active workload has at least one replica; below that there is nothing to hold back.
@@ -116,6 +120,15 @@ def _not_loading(situation: Situation) -> list[Suppressed]:
         return []
     limit = CREDIT_COLD_STARTS * situation.cold_start_seconds
     return [Suppressed(Code.OVERDUE, Target.REPLICAS, asked, ready, "loading_seconds", overdue, limit)]
+
+
+def _season_need(situation: Situation) -> tuple[int, Reason | None]:
+    """What usually comes a cold start ahead, in whole replicas; one where no rate of a replica is known."""
+    season, mu = situation.season, situation.capacity.requests_per_second
+    if season is None or not situation.season_wakes:
+        return 0, None
+    need = 1 if mu is None else math.ceil(season.rate / mu - _DUST)
+    return need, Reason(Code.SEASON, Target.REPLICAS, SEASON_SIGNAL, season.rate, mu)
 
 
 def _hold_jump(situation: Situation, jump: JumpSeen | None) -> tuple[float | None, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Any
 
 from scaler.control.arrivals import Arrivals, expected_arrivals
@@ -16,6 +17,7 @@ from scaler.control.flow import FlowNeed, flow_need, mean_running, overload
 from scaler.control.lasting import older
 from scaler.control.model import CapacityEstimate, Memory, Now
 from scaler.control.scale_in import may_scale_in, scales_in, without_room
+from scaler.control.season import Expected, Season, expected_season, learn_season
 from scaler.policy.model import Policy
 from scaler.signals.model import (
     CATALOG,
@@ -50,6 +52,7 @@ class Situation:
     ``ceiling`` are the replica bounds now; ``ceiling`` None means undeclared. ``lost`` names the signals of
     :data:`JUDGED_BY` that are neither known nor inapplicable. ``infeasible`` holds the objective bounds that no
     replica can keep, and ``policy`` is without them. ``verdicts`` maps objective bounds to what P95 says.
+    ``season`` is what usually comes a cold start ahead.
     """
 
     policy: Policy
@@ -76,6 +79,7 @@ class Situation:
     empty: EmptyReplicas
     infeasible: Infeasible
     verdicts: Mapping[str, Verdict]
+    season: Expected | None
 
     @property
     def replicas(self) -> int:
@@ -112,6 +116,11 @@ class Situation:
         silent = self.ready == 0 and isinstance(self.signals.running, NotApplicable)
         return wanted and silent and not asked_for_none
 
+    @property
+    def season_wakes(self) -> bool:
+        """Whether what usually comes a cold start ahead is worth a replica."""
+        return self.season is not None and self.season.wakes(self.policy.idle.timeout_seconds)
+
     def breached(self, *bounds: str) -> bool:
         """Whether any of the named objective bounds is breached for certain."""
         return any(self.verdicts.get(bound) == "breached" for bound in bounds)
@@ -137,6 +146,7 @@ def situate(policy: Policy, memory: Memory, signals: Signals, now: Now) -> Situa
     arrivals = expected_arrivals(policy, signals, capacity, cold_start_seconds=cold_start, elapsed_seconds=elapsed)
     running_mean = mean_running(memory.running_mean, signals, elapsed)
     uneven = unevenness(memory.unevenness, signals, elapsed)
+    ahead = now.utc + timedelta(seconds=cold_start)
     over = overload(
         arrivals,
         capacity,
@@ -203,7 +213,19 @@ def situate(policy: Policy, memory: Memory, signals: Signals, now: Now) -> Situa
         ),
         infeasible=infeasible,
         verdicts=verdicts | dict.fromkeys(infeasible, "infeasible"),
+        season=expected_season(memory.season, policy.season, policy.season.slot(ahead)),
     )
+
+
+def season_after(situation: Situation) -> Season:
+    """What is known of the season after this tick."""
+    law, signals = situation.policy.season, situation.signals
+    rate = known_value(signals.arrivals_per_second)
+    at_zero = isinstance(signals.arrivals_per_second, NotApplicable) and not situation.nobody_to_hear
+    if at_zero and is_zero(signals.pending) and is_zero(signals.wake_demand):
+        rate = 0.0
+    slot = law.slot(situation.now.utc)
+    return learn_season(situation.memory.season, law, slot, rate, situation.elapsed_seconds)
 
 
 def by_plain_numbers(policy: Policy) -> bool:

@@ -134,6 +134,7 @@ def simulate(
     from scaler.lab.policies import POLICIES
     from scaler.lab.report import page
     from scaler.lab.scenarios import SCENARIOS, changed, of_trace
+    from scaler.lab.seasons import learned_from
 
     if list_all or not (scenario or trace):
         _list_scenarios()
@@ -160,10 +161,10 @@ def simulate(
         with _progress() as progress:
             bar = progress.add_task(f"{what.name}: what one replica serves", total=len(chosen))
             truth, requests = measured_truth(what, data), what.requests(data, seed)
-            played = []
+            season, played = learned_from(what.past, data, seed), []
             for name in chosen:
                 progress.update(bar, description=f"{what.name}: {name}")
-                played.append(play(what, name, requests, truth, knob, seed, lost_share))
+                played.append(play(what, name, requests, truth, knob, seed, lost_share, season))
                 progress.advance(bar)
     except (OSError, ValueError) as error:
         raise _failed(f"cannot play {scenario or trace}: {error}") from error

@@ -10,10 +10,12 @@ from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
 
+from scaler.control.season import NO_SEASON, Season
 from scaler.lab.fleet import Request
 from scaler.lab.policies import POLICIES, Case
 from scaler.lab.scenarios import SCENARIOS, Scenario, lengths_of
 from scaler.lab.score import Outcome, Row, outcome
+from scaler.lab.seasons import learned_from
 from scaler.lab.simulate import LabPolicy, Run, World, simulate
 from scaler.lab.truth import Truth, measure_truth
 
@@ -32,10 +34,12 @@ class Played:
 
 
 def play(scenario: Scenario, policy_name: str, requests: Sequence[Request], truth: Truth, knob: float, seed: int,
-         lost_share: float = 0.0) -> Played:  # fmt: skip
-    """Simulate one cell. ``lost_share``: the probability that one replica's scrape is lost."""
+         lost_share: float = 0.0, season: Season = NO_SEASON) -> Played:  # fmt: skip
+    """Simulate one cell. ``lost_share``: the probability that one replica's scrape is lost; ``season``: what was
+    learned before it.
+    """
     entry = POLICIES[policy_name]
-    case = Case(scenario, truth, knob, requests)
+    case = Case(scenario, truth, knob, requests, season)
     policy, enactor = entry.build(case)
     world = World(
         scenario.hardware,
@@ -75,11 +79,11 @@ def score_cells(
 ) -> list[Row]:
     """Every policy and knob on one trace."""
     scenario, truth = SCENARIOS[name], truth_of(name, folder)
-    requests = scenario.requests(folder, seed)
+    requests, season = scenario.requests(folder, seed), learned_from(scenario.past, folder, seed)
     rows = []
     for policy in policies:
         for knob in knobs:
-            found = play(scenario, policy, requests, truth, knob, seed).outcome
+            found = play(scenario, policy, requests, truth, knob, seed, season=season).outcome
             rows.append(
                 Row(name, policy, knob, seed, found.attainment, found.gpu_hours, found.replica_changes, found.judged)
             )

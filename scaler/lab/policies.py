@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import get_args
 
+from scaler.control.model import Memory
+from scaler.control.season import NO_SEASON, Season
 from scaler.lab.baselines.clairvoyant import Clairvoyant
 from scaler.lab.baselines.doubling import Doubling
 from scaler.lab.baselines.in_flight import InFlight, Static, Waiting
@@ -33,8 +35,10 @@ from scaler.lab.ours import Ours
 from scaler.lab.scenarios import Scenario
 from scaler.lab.simulate import Enactor, LabPolicy
 from scaler.lab.truth import Truth
-from scaler.policy.model import Batch, Capacity, Objectives, Policy, Push, ReplicaRange, Strategy
+from scaler.policy.model import Batch, Capacity, Objectives, Policy, Push, ReplicaRange, Seasonal, Strategy
 
+#: Ours without its season.
+NO_SEASON_NAME = "adaptive-no-season"
 #: Waiting requests per replica that KEDA's scaler aims at (the queue target of LAWS section 1.6).
 WAITING_TARGET = 10.0
 #: A policy cannot say that a replica needs no time at all to load.
@@ -47,14 +51,15 @@ PEAK_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What a policy is built for: the scenario, what a replica serves, the knob, and the trace, which only the bound
-    and the static fleet may look at.
+    """What a policy is built for: the scenario, what a replica serves, the knob, the trace, which only the bound and
+    the static fleet may look at, and what was learned of the season before it.
     """
 
     scenario: Scenario
     truth: Truth
     knob: float
     requests: Sequence[Request]
+    season: Season = NO_SEASON
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +76,7 @@ class Entry:
     scored: bool = True
 
 
-def our_policy(case: Case, strategy: Strategy) -> Policy:
+def our_policy(case: Case, strategy: Strategy, *, seasonal: bool = True) -> Policy:
     """The policy file an operator would write for the scenario, with the capacity declared (times the knob)."""
     scenario, promise = case.scenario, case.scenario.promise
     return Policy(
@@ -94,10 +99,11 @@ def our_policy(case: Case, strategy: Strategy) -> Policy:
         ),
         batch=Batch(max=scenario.batch),
         push=Push(enabled=True),
+        season=Seasonal(enabled=seasonal),
     )
 
 
-def _ours(strategy: Strategy) -> Callable[[Case], tuple[LabPolicy, Enactor]]:
+def _ours(strategy: Strategy, *, seasonal: bool = True) -> Callable[[Case], tuple[LabPolicy, Enactor]]:
     def build(case: Case) -> tuple[LabPolicy, Enactor]:
         what = ScaledObject(
             max_replicas=case.scenario.ceiling,
@@ -106,7 +112,9 @@ def _ours(strategy: Strategy) -> Callable[[Case], tuple[LabPolicy, Enactor]]:
             cooldown_seconds=OUR_COOLDOWN_SECONDS,
             behaviour=OUR_BEHAVIOUR,
         )
-        return Ours(strategy, our_policy(case, strategy)), ThroughKeda(what, 1.0, pushes=True)
+        policy = our_policy(case, strategy, seasonal=seasonal)
+        ours = Ours(strategy if seasonal else NO_SEASON_NAME, policy, Memory(season=case.season))
+        return ours, ThroughKeda(what, 1.0, pushes=True)
 
     return build
 
@@ -173,6 +181,12 @@ _OURS = {
 }
 POLICIES: dict[str, Entry] = {
     **{name: Entry(_OURS.get(name, "ours"), _ours(name), ours=True) for name in get_args(Strategy)},
+    NO_SEASON_NAME: Entry(
+        "adaptive, but the season it has learned buys nothing",
+        _ours("adaptive", seasonal=False),
+        ours=True,
+        scored=False,
+    ),
     "hpa-in-flight": Entry("HPA on running + waiting, its default behaviour", _in_flight),
     "keda-waiting": Entry("KEDA's Prometheus scaler on waiting, 10 per replica", _waiting),
     "knative-kpa": Entry("Knative's KPA: 60 s and 6 s windows, panic at 2 ×, 70 %", _knative),

@@ -21,6 +21,7 @@ from typing import Literal
 from scaler.lab.fleet import Request
 from scaler.lab.hardware import HARDWARE, Hardware
 from scaler.lab.promise import Promise
+from scaler.lab.seasons import Past, office_day, office_past, recorded_past, steady_past, wandering_past
 from scaler.lab.traces import (
     Draws,
     Rate,
@@ -70,7 +71,8 @@ class Scenario:
 
     ``tick_seconds``: how often signals are read and everybody decides; long scenarios do it every 15 s, as a
     Prometheus would. ``diurnal``: a day's shape, where the bar against the clairvoyant bound applies. ``fill_seconds``:
-    engines batch statically and a batch waits so long to fill; None: they batch continuously.
+    engines batch statically and a batch waits so long to fill; None: they batch continuously. ``past``: what arrived
+    before, from which a season is learned.
     """
 
     name: str
@@ -88,6 +90,7 @@ class Scenario:
     file: str | None = None
     diurnal: bool = False
     fill_seconds: float | None = None
+    past: Past | None = None
 
     @property
     def hardware(self) -> Hardware:
@@ -204,7 +207,48 @@ def _all() -> Sequence[Scenario]:
     )  # fmt: skip
 
 
-SCENARIOS = {scenario.name: scenario for scenario in _all()}
+def _with_a_past() -> Sequence[Scenario]:
+    """What a learned season is judged by: an office's working day, its weekend, its holiday and what one of each leaves
+    behind, the recorded days, and loads without a season.
+    """
+    four, morning, office = 4 * HOUR, 7.5 * HOUR, 0.6
+
+    def synthetic(name: str, summary: str, rate: Rate, past: Past, floor: int = 1) -> Scenario:
+        return Scenario(name, summary, "shown", LARGE, 120, four, drawn(rate, LONG, four), PATIENT, floor=floor,
+                        tick_seconds=15, past=past)  # fmt: skip
+
+    def of_file(name: str, summary: str, file: str, start: float, peak: float, client: str | None = None,
+                cold_start: float = 120, seconds: float = four) -> Scenario:  # fmt: skip
+        return Scenario(name, summary, "shown", LARGE, cold_start, seconds,
+                        shaped(file, start, seconds, peak, LONG, client), PATIENT, floor=0 if client else 1,
+                        tick_seconds=15, file=file, past=recorded_past(file, start, seconds, peak, client))  # fmt: skip
+
+    saturday = 5 * DAY + morning
+    monday_past = office_past(morning, office)
+    return (
+        synthetic("season-office", "everybody at nine, nobody at night", office_day(morning, office), monday_past, 0),
+        synthetic("season-weekend", "their Saturday: nobody", office_day(saturday, office),
+                  office_past(saturday, office), 0),
+        synthetic("season-holiday", "a Monday on which nobody comes", office_day(morning, office, silent=(0,)),
+                  monday_past, 0),
+        synthetic("season-after-holiday", "the Monday after one", office_day(morning, office),
+                  office_past(morning, office, holiday=-7), 0),
+        synthetic("season-after-spike", "the Monday after one with a spike at eight", office_day(morning, office),
+                  office_past(morning, office, spike=-7), 0),
+        synthetic("season-none", "0.5/s at every hour", lambda _: 0.5, steady_past(0.5)),
+        synthetic("season-wandering", "up and down at no hour of its own", sawtooth(0.2, 0.6, 5400),
+                  wandering_past(0.1, 0.7)),
+        of_file("season-azure-tuesday", "2024, code, 12 to 16 h", AZURE_2024, 4 * DAY + 12 * HOUR, 0.7),
+        of_file("season-azure-thursday", "2024, code, 11 to 15 h, slow cold start", AZURE_2024,
+                6 * DAY + 11 * HOUR, 0.7, cold_start=300),
+        of_file("season-tenant-49", "one client, silent until 9 h, then all at once", CLIENTS,
+                9 * DAY + morning, 0.8, "49"),
+        of_file("season-tenant-52", "one client, silent until 9 h, then even, slow cold start", CLIENTS,
+                10 * DAY + morning, 0.5, "52", 300),
+    )  # fmt: skip
+
+
+SCENARIOS = {scenario.name: scenario for scenario in (*_all(), *_with_a_past())}
 
 
 def of_trace(path: Path, *, start: float = 0.0, seconds: float | None = None, most: int = MOST_REQUESTS) -> Scenario:

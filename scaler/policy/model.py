@@ -20,6 +20,9 @@ from scaler.policy.gateway import Gateway as Gateway
 from scaler.policy.gpu import Gpu as Gpu
 from scaler.policy.group import BatchSize, Group, PositiveSeconds, Ratio, Replicas, Seconds, SomeReplicas
 from scaler.policy.prometheus import Prometheus as Prometheus
+from scaler.policy.season import SLOT_SECONDS as SLOT_SECONDS
+from scaler.policy.season import SLOTS_A_DAY as SLOTS_A_DAY
+from scaler.policy.season import Seasonal as Seasonal
 from scaler.policy.sources import ScaleTarget as ScaleTarget
 from scaler.policy.sources import Scrape as Scrape
 from scaler.policy.windows import Warm
@@ -275,6 +278,7 @@ class Policy(Group):
     jump: Jump = Jump()
     idle: Idle = Idle()
     warm: Warm = Warm()
+    season: Seasonal = Seasonal()
 
     @property
     def read_from_prometheus(self) -> bool:

@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 from pydantic import Field, field_validator, model_validator
 
 from scaler.policy.group import Group, Replicas, SomeReplicas
+from scaler.policy.zone import Zone
 
 Weekday = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 WEEKDAYS: tuple[Weekday, ...] = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
@@ -27,7 +28,7 @@ class Window(Group):
     """Local time, HH:MM."""
     end: time
     """Local time, HH:MM, not included."""
-    zone: str
+    zone: Zone
     """IANA time zone, for example Europe/Berlin."""
     replicas: SomeReplicas = 1
     """The floor while the window is open."""
@@ -64,15 +65,6 @@ class Window(Group):
         if parts[1] == "24":
             raise ValueError('a day ends at "00:00"; write that instead of 24:00')
         return f"{int(parts[1]):02}:{parts[2]}"
-
-    @field_validator("zone")
-    @classmethod
-    def _known_zone(cls, zone: str) -> str:
-        try:
-            ZoneInfo(zone)
-        except (KeyError, ValueError, OSError) as error:
-            raise ValueError(f"{zone!r} is not an IANA time zone; write for example Europe/Berlin") from error
-        return zone
 
     @model_validator(mode="after")
     def _not_empty(self) -> Self:

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from scaler.control.model import Code, LoadState, Mode
+from scaler.serve.cost_document import season_line
 from scaler.serve.quantities import counted, duration, number, quantity
 
 Document = dict[str, Any]
@@ -116,6 +117,8 @@ def _wants(document: Document) -> Iterator[Text]:
         judged = "breached" if objective["critical_verdict"] == "breached" else objective["verdict"] or "not judged"
         p95 = "no P95" if objective["p95"] is None else f"P95 {_between(objective['p95'])}"
         yield Text(f"  {objective['objective']:<10} {p95}, objective {duration(bound)}: {judged}")
+    for line in season_line(document.get("season", {})):
+        yield Text(f"  season     {line}")
     if (seen := document.get("idle", {}).get("last_activity")) is not None:
         where = "".join(f" {word} {seen[key]}" for word, key in (("at", "endpoint"), ("of", "series")) if seen[key])
         yield Text(f"  wanted     {duration(seen['age_seconds'])} ago, as {seen['signal']} shows{where}")

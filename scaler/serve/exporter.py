@@ -21,6 +21,7 @@ from scaler.control.cold_start import measured_cold_starts
 from scaler.control.lasting import lasting
 from scaler.control.model import Admission, LoadState, Mode, Target
 from scaler.policy.model import Policy
+from scaler.serve.cost_metrics import COST_GAUGES, cost_samples
 from scaler.serve.exposition import GaugeText, labels_text
 from scaler.serve.published import PublishedWorkload, PublishedWorkloads
 from scaler.serve.render import OBJECTIVES, endpoint_label, objective_bounds, verdict
@@ -87,6 +88,7 @@ GAUGES: Mapping[str, str] = {
     "tick_duration_seconds": "How long the workload's last tick took.",
     "seconds_since_guard": "Age of the memory guard's last read between two ticks. Absent: it acts with ticks only.",
     "seconds_since_tick": "Age of the workload's last decision.",
+    **COST_GAUGES,
 }
 #: The labels a gauge has besides ``namespace`` and ``workload``; one that is not here has none.
 LABELS: Mapping[str, tuple[str, ...]] = {
@@ -253,6 +255,8 @@ def _tell(samples: _Samples, snapshot: Snapshot, mono: float) -> None:
     samples.put("seconds_since_tick", max(0.0, mono - snapshot.decided_at.mono))
     for held_target, code in sorted({(held.target.value, held.code.value) for held in decision.suppressed}):
         samples.put("suppressed", 1, target=held_target, code=code)
+    for gauge, value, labels in cost_samples(snapshot):
+        samples.put(gauge, value, **labels)
     samples.statuses(snapshot)
     for name, signal in snapshot.signals.items():
         _tell_signal(samples, name, signal, mono)

@@ -44,7 +44,9 @@ _BESIDES: dict[str, TypeAdapter[Any]] = {
 def encode(snapshot: Snapshot) -> str:
     """``snapshot`` as JSON text."""
     at = snapshot.decided_at.mono
-    memory = replace(snapshot.decision.next_memory, tick_mono=None)  # only the owner goes on from it, and not from here
+    memory = snapshot.decision.next_memory
+    # Only the owner goes on from it, and not from here.
+    memory = replace(memory, tick_mono=None, season=replace(memory.season, levels=""))
     failing_first = sorted(snapshot.health, key=lambda health: health.ok)[:ENDPOINTS_TOLD]
     health = tuple(replace(each, detail=each.detail[:DETAIL_LENGTH]) for each in failing_first)
     signals: dict[str, Any] = {name: _signal_out(signal, at) for name, signal in snapshot.signals.items()}

@@ -45,8 +45,11 @@ _PHRASES: Mapping[str, str] = {
     "sm_active_ratio": "SM activity {}",
     "gpu_memory_free_ratio": "free GPU memory {}",
     "applied_batch": "applied batch {}",
+    "season_requests_per_second": "{} usually arriving",
 }
 
+#: Units by the end of a name.
+_UNITS = (("_seconds", "s"), ("_per_second", "req/s"))
 #: Unit words that lose their "s" after 1.
 _COUNTED = ("requests", "replicas", "sequences", "tokens")
 
@@ -89,10 +92,11 @@ def counted(value: float, plural: str) -> str:
 def quantity(signal: str | None, value: float) -> str:
     """A value with its signal's unit: ``3 req/s``, ``52 ms``, ``0.97``, ``12 requests``.
 
-    For what is no canonical signal, a name ending in ``_seconds`` is a duration and anything else a bare number.
+    For what is no canonical signal, a name ending in ``_seconds`` is a duration, one in ``_per_second`` a rate of
+    requests, and anything else a bare number.
     """
     kind = CATALOG.get(signal or "")
-    unit = kind.unit if kind else ("s" if (signal or "").endswith("_seconds") else "")
+    unit = kind.unit if kind else next((unit for end, unit in _UNITS if (signal or "").endswith(end)), "")
     if unit == "s":
         return duration(value)
     if unit in _COUNTED:

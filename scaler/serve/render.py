@@ -15,6 +15,7 @@ from scaler.control.cold_start import measured_cold_starts
 from scaler.control.lasting import ENDS, lasting
 from scaler.control.model import Code, Decision, LoadState, Mode, Override
 from scaler.policy.model import Objectives
+from scaler.serve.cost_document import season_document
 from scaler.serve.decision_document import outline, reason_document, suppressed_document
 from scaler.serve.plain_json import age_seconds, finite, instant
 from scaler.serve.published import PublishedWorkload
@@ -155,6 +156,7 @@ def workload_detail(workload: PublishedWorkload, mono: float, *, current: bool) 
             "windows": decision.capacity.windows,
         },
         "cold_start": _cold_start(decision),
+        "season": season_document(snapshot),
         "idle": {
             "seconds": finite(memory.idle_seconds),
             "timeout_seconds": snapshot.policy.idle.timeout_seconds,

@@ -89,6 +89,11 @@ WORDINGS: Mapping[Code, Wording] = {
         "{count} running or waiting needs {replicas}{each}",
         "what is running and waiting",
     ),
+    Code.SEASON: Wording(
+        "what usually comes at this time needs {replicas}",
+        "{measured} by the time a replica asked for now serves: {same}",
+        "what usually comes at this time",
+    ),
     Code.LATENCY_STEP: Wording("latency asks for one more: {same}", "{compared}: one more, {same}"),
     Code.FLOOR: Wording("kept at the floor: {same}", held="the floor"),
     Code.CEILING: Wording("at the ceiling: {same}", held="the ceiling"),

@@ -9,13 +9,26 @@ from typing import Any
 
 from rich.console import Console
 
-from scaler.control.model import Admission, CapacityEstimate, Code, LoadState, Mode, Reason, Suppressed, Target, Targets
+from scaler.control.model import (
+    Admission,
+    CapacityEstimate,
+    Code,
+    LoadState,
+    Memory,
+    Mode,
+    Reason,
+    Suppressed,
+    Target,
+    Targets,
+)
+from scaler.control.season import Expected, Season, Skill
+from scaler.policy.model import Seasonal
 from scaler.serve.explain import NOT_REPORTED, explain
 from scaler.serve.render import workload_detail
 from scaler.serve.snapshot import SourceHealth
 from scaler.signals.activity import Activity
 from scaler.signals.model import Applied, Signals, Unknown
-from tests.serve.tide import SIGNALS, FakeWorkloads, snapshot
+from tests.serve.tide import POLICY, SIGNALS, FakeWorkloads, snapshot
 
 
 def explained(width: int = 120, current: bool = True, **changes: Any) -> str:
@@ -52,6 +65,16 @@ def test_g2_08_it_says_what_last_showed_that_the_workload_is_wanted() -> None:
     assert 'wanted     4 s ago, as finished shows at http://vllm:8000/metrics of finished_reason="stop"' in text
     assert "wanted     1 s ago, as pending shows\n" in explained(activity=Activity("pending", 100.0))
     assert "shows" not in explained(activity=None)
+
+
+def test_it_says_what_usually_comes_or_that_nothing_shows_yet() -> None:
+    assert "season     no pattern so far, 0 of 28 days known" in explained()
+    believed = Memory(season=Season(slots_known=2016, weekly=Skill(2000.0, 1.0, 10.0, 50.0)))
+    expects = explained(next_memory=believed, season=Expected(1.5, 3.0, "weekly"))
+    assert "season     weekly; 3 req/s usual in 2 min, 1.5 as today goes (UTC, 21 of 28 days known)" in expects
+    assert "season     weekly; nothing usual in 2 min" in explained(next_memory=believed)
+    off = POLICY.model_copy(update={"season": Seasonal(enabled=False)})
+    assert "season.enabled is false: not bought" in explained(next_memory=believed, policy=off)
 
 
 def test_it_says_what_one_replica_serves_and_how_that_is_known() -> None:

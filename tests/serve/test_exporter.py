@@ -14,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from scaler.control.cold_start import ColdStarts
 from scaler.control.model import CapacityEstimate, Code, LoadState, Memory, Mode, Override, Suppressed, Target, Targets
+from scaler.control.season import Expected, Season, Skill
 from scaler.policy.model import Objectives
 from scaler.serve.exporter import GAUGES, WorkloadCollector
 from scaler.serve.snapshot import SourceHealth
@@ -290,9 +291,13 @@ def test_every_gauge_has_help_and_is_told_by_a_full_workload(workloads: FakeWork
     # An engine that takes device memory as it needs it: of one that preallocates its share no threshold is told.
     grows = POLICY.model_copy(update={"engine": "triton"})
     override, seen = Override(3, None, START + timedelta(minutes=5), "ana"), ColdStarts(warm=(60.0,) * 5)
-    memory = Memory(override=override, shrunk_seconds=40.0, cold_starts=seen)
+    season = Season(slots_known=672, weekly=Skill(96.0, 1.0, 10.0, 50.0))
+    memory = Memory(override=override, shrunk_seconds=40.0, cold_starts=seen, season=season)
     workload.snapshot = snapshot(
-        targets=Targets(2, True, 32, 1024, queue_limit=8, workers=32), policy=grows, next_memory=memory
+        targets=Targets(2, True, 32, 1024, queue_limit=8, workers=32),
+        policy=grows,
+        next_memory=memory,
+        season=Expected(2.5, 3.0, "weekly"),
     )
     workload.guarded_mono = 100.5
     scraped = Scraped(workloads)
@@ -301,6 +306,17 @@ def test_every_gauge_has_help_and_is_told_by_a_full_workload(workloads: FakeWork
         assert scraped.all(name), name
         assert text.endswith(".")
         assert f"# HELP loadtide_{name} " in scraped.text
+
+
+def test_of_a_season_that_is_not_believed_no_arrivals_are_told(workloads: FakeWorkloads) -> None:
+    workload = workloads.get("team-a/chat")
+    assert workload is not None
+    workload.snapshot = snapshot(next_memory=Memory(season=Season(slots_known=96, daily=Skill(96.0, 9.8, 10.0, 50.0))))
+    scraped = Scraped(workloads)
+    assert scraped.all("season_requests_per_second") == {}
+    assert scraped.value("season_believed") == 0
+    assert scraped.value("season_unexplained_ratio", period="daily") == pytest.approx(0.98)
+    assert scraped.value("season_known_ratio") == pytest.approx(1 / 28)
 
 
 def test_who_rules_and_what_the_laws_would_tell(workloads: FakeWorkloads) -> None:

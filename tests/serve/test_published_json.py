@@ -98,8 +98,9 @@ snapshots = st.builds(
 
 
 def at_rest(snap: Snapshot) -> Snapshot:
-    """Without the owner's own clock reading, which is not told."""
-    memory = replace(snap.decision.next_memory, tick_mono=None)
+    """Without the owner's own clock reading and the weeks it has learned, which are not told."""
+    memory = snap.decision.next_memory
+    memory = replace(memory, tick_mono=None, season=replace(memory.season, levels=""))
     return replace(snap, decision=replace(snap.decision, next_memory=memory))
 
 

@@ -23,6 +23,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scaler.control.model import Admission, LoadState, Memory, Targets
+from scaler.control.season import Season, Skill
 from scaler.serve.store import (
     MemoryStore,
     SqliteStore,
@@ -47,6 +48,7 @@ MEMORY = Memory(
     needs=((0.0, 3), (41.5, 7)),
     jump_seconds=None,
     waiting=17.0,
+    season=Season("Europe/Berlin", 71_017_776, 12.0, 600.0, "0A.." * 1344, 1344, Skill(96.0, 1.0, 10.0, 50.0)),
 )
 
 
