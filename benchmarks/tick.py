@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from scaler.control.decide import decide, guard
+from scaler.control.decide import decide
+from scaler.control.guard import guard
 from scaler.control.model import Memory, Now
 from scaler.lab.contest import initial_replicas
 from scaler.lab.ours import Ours

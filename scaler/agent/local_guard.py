@@ -1,4 +1,4 @@
-"""The memory guard beside one engine: the scaler's :func:`~scaler.control.decide.guard` with a limit of its own. Pure.
+"""The memory guard beside one engine: the scaler's :func:`~scaler.control.guard.guard` with a limit of its own. Pure.
 
 It works on what the engine beside us says each second, whether or not the scaler can be reached, and it can do two
 things to the batch: hold it, and lower it. The limit it sets is never above what is in force, the lower of it and the
@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 
 from scaler.control.attribution import memory_emergency
 from scaler.control.batch import grow
-from scaler.control.decide import guard
+from scaler.control.guard import guard
 from scaler.control.model import LoadState, Memory, Now, Reason, Targets
-from scaler.control.situation import situate
+from scaler.control.situate import situate
 from scaler.policy.model import Policy
 from scaler.signals.model import NotApplicable, Signals, known_value
 

@@ -37,6 +37,10 @@ class ActivityMove:
 def move_activity(situation: Situation) -> ActivityMove:
     """Activity and its timers for this tick."""
     memory, ready = situation.memory, situation.ready
+    if situation.ceiling == 0 and situation.budget is not None:
+        said = ("spent_gpu_hours", situation.budget.spent, situation.budget.gpu_hours)
+        reason = Reason(Code.BUDGET, Target.ACTIVE, *said)
+        return ActivityMove(False, 0.0, None, memory.failed_loads, memory.since_failed_load_seconds, (reason,))
     was_active = memory.targets.active if memory.targets else None
     loading = None if memory.loading_seconds is None else memory.loading_seconds + situation.elapsed_seconds
     failed_loads, since_failed = memory.failed_loads, memory.since_failed_load_seconds

@@ -10,15 +10,16 @@ from dataclasses import replace
 
 from scaler.control.activity import ActivityMove, move_activity
 from scaler.control.admission import admit
-from scaler.control.attribution import attribute, memory_emergency
+from scaler.control.attribution import attribute
 from scaler.control.batch import BatchMove
 from scaler.control.companions import accompanied
+from scaler.control.guard import keep
 from scaler.control.jump import JumpSeen, jump_reason, recognise_jump
 from scaler.control.lasting import lasted, older
 from scaler.control.latency_batch import latency_mark
 from scaler.control.learning import learn
 from scaler.control.memory_guard import before_protection, pressed_seconds, protect_memory, relieved
-from scaler.control.mode import batch_is_ours, laws_alone, rule, ruling
+from scaler.control.mode import laws_alone, rule, ruling
 from scaler.control.model import (
     Admission,
     Cause,
@@ -32,73 +33,22 @@ from scaler.control.model import (
     Target,
     Targets,
 )
-from scaler.control.oscillation import steady_replicas, swings, swung, widened
-from scaler.control.reasons import admission_reasons, budget_reasons, cause_reasons, infeasible_reasons, say_doubt
+from scaler.control.oscillation import steady_replicas, swings, widened
+from scaler.control.reasons import (
+    admission_reasons,
+    budget_reasons,
+    cause_reasons,
+    infeasible_reasons,
+    say_doubt,
+    spending_reasons,
+)
 from scaler.control.replicas import ReplicaMove, move_replicas
-from scaler.control.situation import Situation, season_after, situate
+from scaler.control.situate import season_after, situate
+from scaler.control.situation import Situation
 from scaler.control.state import classify
 from scaler.control.strategies import static_cause, strategy_batch
 from scaler.policy.model import Policy
 from scaler.signals.model import Signals, known_value
-
-
-def guard(policy: Policy, memory: Memory, signals: Signals, now: Now) -> BatchMove:
-    """The first stage of :func:`decide`, callable alone every second: it can only hold or shrink the batch.
-
-    Returns the move; where an agent runs it too, the lower batch of the two wins. Nearly every second there is no
-    pressure, and then nothing else is looked at.
-    """
-    if memory.targets is not None and memory_emergency(policy, signals) is None:
-        return _as_published(memory.targets)
-    situation = situate(policy, memory, signals, now)
-    move = protect_memory(situation) if batch_is_ours(policy, memory, now) else None
-    return _keep(situation) if move is None else _no_looser(admit(situation, move), memory.targets)
-
-
-def guarded(policy: Policy, memory: Memory, signals: Signals, now: Now, last: Decision) -> Decision | None:
-    """The ``last`` decision with what the guard moves between two ticks, on memory signals alone; None where nothing.
-
-    Replicas, activity, token budget and state stay the slow loop's. Its timers go on from the last tick, so what is
-    remembered of this move is counted from there: an age below zero, until the next tick makes it a true one.
-    """
-    targets = memory.targets
-    if targets is None or memory_emergency(policy, signals) is None or not batch_is_ours(policy, memory, now):
-        return None
-    situation = situate(policy, memory, signals, now)
-    move = protect_memory(situation)
-    if move is None:
-        return None
-    move = _no_looser(move, targets)
-    if (move.batch, move.admission) == (targets.batch, targets.admission):
-        return None
-    told = accompanied(situation, replace(targets, batch=move.batch, admission=move.admission))
-    aside = (Target.BATCH, Target.ADMISSION)
-    before, engines_own = before_protection(situation, move)
-    shrunk, age = move.batch != targets.batch, -situation.elapsed_seconds
-    return replace(
-        last,
-        targets=told,
-        cause=Cause.MEMORY,
-        reasons=(
-            *(reason for reason in last.reasons if reason.target not in aside),
-            *move.reasons,
-            *admission_reasons(situation, move, Cause.MEMORY),
-        ),
-        suppressed=(*(held for held in last.suppressed if held.target not in aside), *move.suppressed),
-        next_memory=replace(
-            memory,
-            targets=told,
-            batch_before_protection=before,
-            batch_was_engines_own=engines_own,
-            shrunk_seconds=age if before is not None and memory.shrunk_seconds is None else memory.shrunk_seconds,
-            admission_seconds=age if memory.admission_seconds is None else memory.admission_seconds,
-            since_batch_change_seconds=age if shrunk else memory.since_batch_change_seconds,
-            since_protection_seconds=age if shrunk else memory.since_protection_seconds,
-            relieved=memory.relieved and not shrunk,
-            pressure_seconds=age if memory.pressure_seconds is None else memory.pressure_seconds,
-            batch_swing=swung(memory.batch_swing, targets.batch, move.batch, 0.0),
-        ),
-    )
 
 
 def decide(policy: Policy, memory: Memory, signals: Signals, now: Now) -> Decision:
@@ -146,6 +96,7 @@ def judge(policy: Policy, memory: Memory, signals: Signals, now: Now) -> Decisio
         *cause_reasons(situation, cause),
         *infeasible_reasons(situation),
         *widened(memory, swing),
+        *spending_reasons(situation, targets),
     )
     suppressed = (*activity.suppressed, *replicas.suppressed, *within_band, *batch.suppressed)
     if situation.lost:
@@ -173,6 +124,7 @@ def judge(policy: Policy, memory: Memory, signals: Signals, now: Now) -> Decisio
         next_memory=next_memory,
         cold_start_seconds=situation.cold_start_seconds,
         season=situation.season,
+        budget=situation.budget,
     )
 
 
@@ -182,7 +134,7 @@ def _move_batch(situation: Situation, state: LoadState, cause: Cause | None, jum
     if protection is not None:
         return protection
     if situation.lost and situation.memory.targets is not None:
-        return _keep(situation)
+        return keep(situation)
     move = strategy_batch(situation, state, cause)
     given_back = move.batch is None and situation.batch is not None
     if jump is None or jump.row is None or move.protects or given_back:
@@ -193,24 +145,6 @@ def _move_batch(situation: Situation, state: LoadState, cause: Cause | None, jum
     value, threshold = jump_reason(jump, situation)
     reason = Reason(Code.JUMP, Target.BATCH, "arrivals_recent_per_second", value, threshold)
     return BatchMove(max(row_batch, situation.policy.batch.min), move.token_budget, reasons=(reason,))
-
-
-def _keep(situation: Situation) -> BatchMove:
-    targets = situation.memory.targets
-    if targets is None:
-        return BatchMove(situation.batch, situation.policy.batch.token_budget)
-    return _as_published(targets)
-
-
-def _no_looser(move: BatchMove, targets: Targets | None) -> BatchMove:
-    """The move with the stricter admission of the two: only a tick lets in again."""
-    if targets is None or not (move.admission is Admission.OPEN or targets.admission is Admission.SHED):
-        return move
-    return replace(move, admission=targets.admission)
-
-
-def _as_published(targets: Targets) -> BatchMove:
-    return BatchMove(targets.batch, targets.token_budget, targets.admission)
 
 
 def _targets(situation: Situation, activity: ActivityMove, replicas: ReplicaMove, batch: BatchMove) -> Targets:
@@ -251,6 +185,8 @@ def _held_stalled(situation: Situation, state: LoadState, below_low_seconds: flo
         doubt_seconds=0.0,
         shrunk_seconds=lasted(memory.shrunk_seconds, memory.batch_before_protection is not None, elapsed),
         admission_seconds=lasted(memory.admission_seconds, True, elapsed),
+        season=season_after(situation),
+        bill=situation.bill,
     )
     return Decision(
         targets=targets,
@@ -268,6 +204,8 @@ def _held_stalled(situation: Situation, state: LoadState, below_low_seconds: flo
         verdicts=situation.verdicts,
         next_memory=next_memory,
         cold_start_seconds=situation.cold_start_seconds,
+        season=situation.season,
+        budget=situation.budget,
     )
 
 
@@ -327,7 +265,8 @@ def _remember(
         scale_in_seconds=situation.scale_in_seconds,
         cold_starts=situation.cold_starts,
         empty=situation.empty,
-        learned=learn(situation.policy, memory, situation.signals, elapsed),
+        learned=learn(situation.declared, memory, situation.signals, elapsed),
+        bill=situation.bill,
         season=season_after(situation),
     )
 

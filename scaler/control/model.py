@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
+from scaler.control.budget import NO_BILL, Bill, Room
 from scaler.control.cold_start import ColdStarts
 from scaler.control.feasible import EmptyReplicas
 from scaler.control.learned import Learned
@@ -85,6 +86,9 @@ class Code(StrEnum):
     LATENCY_STEP = "latency_step"  # one more, for a breached objective that queueing or step time explains
     FLOOR = "floor"
     CEILING = "ceiling"
+    BUDGET = "budget"  # what is left of the GPU-hours allows no more
+    BUDGET_SPENT = "budget_spent"  # and nobody is held back for it
+    BUDGET_FLOOR = "budget_floor"  # the floor stands although the budget is spent
     DOWN_WINDOW = "down_window"  # held at the highest need of the last minutes
     DOWN_STEP = "down_step"  # at most half per step
     JUMP = "jump"
@@ -267,6 +271,8 @@ class Memory:
     empty: EmptyReplicas = field(default_factory=EmptyReplicas)
     #: What usually comes at each time of the week.
     season: Season = NO_SEASON
+    #: What has been spent.
+    bill: Bill = NO_BILL
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,7 +305,8 @@ class Decision:
     ``utilisation`` is load over capacity within objectives, None where it cannot be told. ``verdicts`` holds, per
     objective bound (``ttft``, ``ttft_critical``, ...), what the window's P95 says of it. ``targets`` are what the world
     is told under ``mode``; ``advised`` what the laws would have told, None where they rule and the two are one.
-    ``season`` is what usually comes a cold start ahead; None: there is no season, or it brings nothing.
+    ``season`` is what usually comes a cold start ahead; None: there is no season, or it brings nothing. ``budget`` is
+    what is left of the GPU-hours; None: there is none.
     """
 
     targets: Targets
@@ -321,3 +328,4 @@ class Decision:
     #: What the next replica is expected to take from being asked for to being ready, P95.
     cold_start_seconds: float | None = None
     season: Expected | None = None
+    budget: Room | None = None

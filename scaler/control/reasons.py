@@ -5,7 +5,7 @@ from __future__ import annotations
 from scaler.control.admission import critical_wait_seconds, expected_wait_seconds
 from scaler.control.attribution import memory_pressure
 from scaler.control.batch import BatchMove
-from scaler.control.model import Admission, Cause, Code, Reason, Suppressed, Target
+from scaler.control.model import Admission, Cause, Code, Reason, Suppressed, Target, Targets
 from scaler.control.situation import Situation
 from scaler.signals.model import known_value
 
@@ -57,6 +57,19 @@ def budget_reasons(situation: Situation, batch: BatchMove) -> tuple[Reason, ...]
         return ()
     declared = situation.policy.batch.token_budget
     return (Reason(Code.BATCH_START, Target.TOKEN_BUDGET, None, None if declared is None else float(declared)),)
+
+
+def spending_reasons(situation: Situation, targets: Targets) -> tuple[Reason, ...]:
+    """What a person must be told of the budget of GPU-hours: it is spent, or the floor stands although it is."""
+    budget = situation.budget
+    if budget is None:
+        return ()
+    said = ("spent_gpu_hours", budget.spent, budget.gpu_hours)
+    if budget.floor_wins and budget.ceiling is not None and targets.replicas == situation.floor:
+        return (Reason(Code.BUDGET_FLOOR, Target.REPLICAS, *said),)
+    if budget.over and budget.ceiling is None:
+        return (Reason(Code.BUDGET_SPENT, Target.REPLICAS, *said),)
+    return ()
 
 
 def say_doubt(

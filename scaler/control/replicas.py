@@ -70,9 +70,7 @@ def move_replicas(situation: Situation, cause: Cause | None, jump: JumpSeen | No
     if need < situation.floor == bounded:
         reasons.append(Reason(Code.FLOOR, Target.REPLICAS, "floor", float(situation.floor), float(need)))
     if situation.ceiling is not None and bounded > situation.ceiling:
-        suppressed.append(
-            Suppressed(Code.CEILING, Target.REPLICAS, bounded, situation.ceiling, "ceiling", float(situation.ceiling))
-        )
+        suppressed.append(over_ceiling(situation, Target.REPLICAS, bounded, situation.ceiling))
         bounded = situation.ceiling
         reasons = [reason] if reason else reasons
     since_down = None if memory.since_replicas_down_seconds is None else memory.since_replicas_down_seconds + elapsed
@@ -92,6 +90,14 @@ def move_replicas(situation: Situation, cause: Cause | None, jump: JumpSeen | No
         latency_p95_seconds=step.p95_seconds,
         since_down_seconds=since_down,
     )
+
+
+def over_ceiling(situation: Situation, target: Target, wanted: float, ceiling: float) -> Suppressed:
+    """More than there may be: because of the budget, where that is what sets the ceiling now."""
+    budget = situation.budget
+    if budget is not None and budget.ceiling == situation.ceiling:
+        return Suppressed(Code.BUDGET, target, wanted, ceiling, "spent_gpu_hours", budget.spent, budget.gpu_hours)
+    return Suppressed(Code.CEILING, target, wanted, ceiling, "ceiling", ceiling)
 
 
 _JUMP_SIGNAL = "arrivals_recent_per_second"

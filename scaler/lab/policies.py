@@ -35,10 +35,10 @@ from scaler.lab.ours import Ours
 from scaler.lab.scenarios import Scenario
 from scaler.lab.simulate import Enactor, LabPolicy
 from scaler.lab.truth import Truth
-from scaler.policy.model import Batch, Capacity, Objectives, Policy, Push, ReplicaRange, Seasonal, Strategy
+from scaler.policy.model import Batch, Capacity, Gpu, Objectives, Policy, Price, Push, ReplicaRange, Seasonal, Strategy
 
-#: Ours without its season.
-NO_SEASON_NAME = "adaptive-no-season"
+#: Ours without its season, and without its price windows.
+NO_SEASON_NAME, NO_PRICE_NAME = "adaptive-no-season", "adaptive-no-price"
 #: Waiting requests per replica that KEDA's scaler aims at (the queue target of LAWS section 1.6).
 WAITING_TARGET = 10.0
 #: A policy cannot say that a replica needs no time at all to load.
@@ -76,7 +76,7 @@ class Entry:
     scored: bool = True
 
 
-def our_policy(case: Case, strategy: Strategy, *, seasonal: bool = True) -> Policy:
+def our_policy(case: Case, strategy: Strategy, *, seasonal: bool = True, priced: bool = True) -> Policy:
     """The policy file an operator would write for the scenario, with the capacity declared (times the knob)."""
     scenario, promise = case.scenario, case.scenario.promise
     return Policy(
@@ -100,10 +100,20 @@ def our_policy(case: Case, strategy: Strategy, *, seasonal: bool = True) -> Poli
         batch=Batch(max=scenario.batch),
         push=Push(enabled=True),
         season=Seasonal(enabled=seasonal),
+        price=scenario.price if priced else _prices_alone(scenario.price),
+        gpu=Gpu(per_replica=scenario.hardware.gpus, hour_price=scenario.hour_price),
     )
 
 
-def _ours(strategy: Strategy, *, seasonal: bool = True) -> Callable[[Case], tuple[LabPolicy, Enactor]]:
+def _prices_alone(price: Price) -> Price:
+    """The same prices, and nothing done about them."""
+    plain = {"objective_factor": 1.0, "floor": 0, "ceiling": None}
+    return Price(windows=tuple(window.model_copy(update=plain) for window in price.windows))
+
+
+def _ours(
+    strategy: Strategy, *, seasonal: bool = True, priced: bool = True
+) -> Callable[[Case], tuple[LabPolicy, Enactor]]:
     def build(case: Case) -> tuple[LabPolicy, Enactor]:
         what = ScaledObject(
             max_replicas=case.scenario.ceiling,
@@ -112,8 +122,9 @@ def _ours(strategy: Strategy, *, seasonal: bool = True) -> Callable[[Case], tupl
             cooldown_seconds=OUR_COOLDOWN_SECONDS,
             behaviour=OUR_BEHAVIOUR,
         )
-        policy = our_policy(case, strategy, seasonal=seasonal)
-        ours = Ours(strategy if seasonal else NO_SEASON_NAME, policy, Memory(season=case.season))
+        policy = our_policy(case, strategy, seasonal=seasonal, priced=priced)
+        name = strategy if seasonal and priced else NO_SEASON_NAME if priced else NO_PRICE_NAME
+        ours = Ours(name, policy, Memory(season=case.season))
         return ours, ThroughKeda(what, 1.0, pushes=True)
 
     return build
@@ -186,6 +197,9 @@ POLICIES: dict[str, Entry] = {
         _ours("adaptive", seasonal=False),
         ours=True,
         scored=False,
+    ),
+    NO_PRICE_NAME: Entry(
+        "adaptive, but price windows change nothing", _ours("adaptive", priced=False), ours=True, scored=False
     ),
     "hpa-in-flight": Entry("HPA on running + waiting, its default behaviour", _in_flight),
     "keda-waiting": Entry("KEDA's Prometheus scaler on waiting, 10 per replica", _waiting),

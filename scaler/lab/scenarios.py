@@ -36,6 +36,7 @@ from scaler.lab.traces import (
     thinned,
 )
 from scaler.lab.wave import Lengths
+from scaler.policy.model import Price, PriceWindow
 
 #: Conversations (Azure 2023), long answers to long prompts, and lengths with heavy tails; long contexts (Mooncake's).
 CHAT = Lengths()
@@ -65,6 +66,9 @@ PATIENT = Promise(ttft_seconds=3.0, tpot_seconds=0.1, patience_seconds=300.0)
 STEEP = Promise(patience_seconds=30.0)
 
 
+NO_PRICE = Price()
+
+
 @dataclass(frozen=True, slots=True)
 class Scenario:
     """One scenario. ``file``: what it needs of the folder of traces. ``floor`` and ``ceiling`` bound the replicas.
@@ -72,7 +76,8 @@ class Scenario:
     ``tick_seconds``: how often signals are read and everybody decides; long scenarios do it every 15 s, as a
     Prometheus would. ``diurnal``: a day's shape, where the bar against the clairvoyant bound applies. ``fill_seconds``:
     engines batch statically and a batch waits so long to fill; None: they batch continuously. ``past``: what arrived
-    before, from which a season is learned.
+    before, from which a season is learned. ``price``: windows of another price, ``hour_price``: what a GPU costs an
+    hour else.
     """
 
     name: str
@@ -91,6 +96,8 @@ class Scenario:
     diurnal: bool = False
     fill_seconds: float | None = None
     past: Past | None = None
+    price: Price = NO_PRICE
+    hour_price: float | None = None
 
     @property
     def hardware(self) -> Hardware:
@@ -207,6 +214,12 @@ def _all() -> Sequence[Scenario]:
     )  # fmt: skip
 
 
+def _dear(**what: float) -> PriceWindow:
+    """Two hours, from the first to the third of a scenario's clock, in which a GPU costs 6 instead of 2."""
+    hours = {"start": "01:00", "end": "03:00", "zone": "UTC", "hour_price": 6.0}
+    return PriceWindow.model_validate(hours | what)
+
+
 def _with_a_past() -> Sequence[Scenario]:
     """What a learned season is judged by: an office's working day, its weekend, its holiday and what one of each leaves
     behind, the recorded days, and loads without a season.
@@ -222,6 +235,10 @@ def _with_a_past() -> Sequence[Scenario]:
         return Scenario(name, summary, "shown", LARGE, cold_start, seconds,
                         shaped(file, start, seconds, peak, LONG, client), PATIENT, floor=0 if client else 1,
                         tick_seconds=15, file=file, past=recorded_past(file, start, seconds, peak, client))  # fmt: skip
+
+    def priced(name: str, summary: str, price: Price) -> Scenario:
+        return Scenario(name, summary, "shown", LARGE, 120, four, drawn(day(0.2, 0.9, peak_hour=2.0), LONG, four),
+                        PATIENT, tick_seconds=15, price=price, hour_price=2.0)  # fmt: skip
 
     saturday = 5 * DAY + morning
     monday_past = office_past(morning, office)
@@ -245,6 +262,10 @@ def _with_a_past() -> Sequence[Scenario]:
                 9 * DAY + morning, 0.8, "49"),
         of_file("season-tenant-52", "one client, silent until 9 h, then even, slow cold start", CLIENTS,
                 10 * DAY + morning, 0.5, "52", 300),
+        priced("price-peak", "GPUs three times as dear for two hours, objectives 1.2 times as long then",
+               Price(windows=(_dear(objective_factor=1.2),))),
+        priced("price-ceiling", "the same, and no more than six replicas then",
+               Price(windows=(_dear(objective_factor=1.2, ceiling=6),))),
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Where GPU telemetry of a workload comes from: the ``gpu`` part of the policy."""
+"""Where GPU telemetry of a workload comes from, and what a GPU costs: the ``gpu`` part of the policy."""
 
 from __future__ import annotations
 
@@ -27,6 +27,12 @@ class Gpu(Group):
     match: Texts = Texts()
     """Labels that make a series of the exporters this workload's GPU: all of them, exactly. For example namespace and
     container. Unset: a replica's GPUs are those that its pod holds."""
+    per_replica: Annotated[int, Field(ge=1, le=1024)] = 1
+    """How many GPUs one replica takes: what GPU-hours are counted by."""
+    hour_price: Annotated[float, Field(ge=0.0)] | None = None
+    """What one GPU costs an hour. With it explain, dashboards and reports speak of money too."""
+    currency: Annotated[str, Field(pattern=r"^[A-Z]{3}$")] = "USD"
+    """The currency of all prices, by its ISO 4217 code."""
     timeout_seconds: Annotated[float, Field(gt=0.0, le=60.0)] = 3.0
     """Limit for connecting, waiting and reading one exporter, all together."""
 

@@ -16,9 +16,12 @@ from pydantic import Field, PositiveFloat, PositiveInt, field_validator, model_v
 from scaler.policy.admission import AdmissionControl as AdmissionControl
 from scaler.policy.batch import Batch as Batch
 from scaler.policy.batch import QueueTarget as QueueTarget
+from scaler.policy.budget import Budget as Budget
 from scaler.policy.gateway import Gateway as Gateway
 from scaler.policy.gpu import Gpu as Gpu
 from scaler.policy.group import BatchSize, Group, PositiveSeconds, Ratio, Replicas, Seconds, SomeReplicas
+from scaler.policy.price import Price as Price
+from scaler.policy.price import PriceWindow as PriceWindow
 from scaler.policy.prometheus import Prometheus as Prometheus
 from scaler.policy.season import SLOT_SECONDS as SLOT_SECONDS
 from scaler.policy.season import SLOTS_A_DAY as SLOTS_A_DAY
@@ -64,6 +67,11 @@ class Objectives(Group):
     """Whole request, P95: the bound that pages."""
     minimum_samples: PositiveInt = 20
     """Fewer requests than this in the window make no P95."""
+
+    def times(self, factor: float) -> Objectives:
+        """Every bound so many times as long."""
+        bounds = {name: getattr(self, name) for name in Objectives.model_fields if name.endswith("_seconds")}
+        return self.model_copy(update={name: seconds * factor for name, seconds in bounds.items() if seconds})
 
     @model_validator(mode="after")
     def _critical_is_worse(self) -> Self:
@@ -279,6 +287,8 @@ class Policy(Group):
     idle: Idle = Idle()
     warm: Warm = Warm()
     season: Seasonal = Seasonal()
+    price: Price = Price()
+    budget: Budget = Budget()
 
     @property
     def read_from_prometheus(self) -> bool:
@@ -293,5 +303,31 @@ class Policy(Group):
     def floor(self, utc: datetime) -> int:
         """The fewest replicas allowed at ``utc``. Without a wake source never 0: zero would be for ever."""
         open_windows = (window.replicas for window in self.warm.windows if window.contains(utc))
-        floor = max(self.replicas.min, self.warm.floor, 0 if self.can_wake else 1, *open_windows, 0)
+        priced = self.price.open(utc)
+        least = 0 if priced is None else priced.floor
+        floor = max(self.replicas.min, self.warm.floor, least, 0 if self.can_wake else 1, *open_windows, 0)
         return floor if self.replicas.max is None else min(floor, self.replicas.max)
+
+    def ceiling(self, utc: datetime) -> int | None:
+        """The most replicas allowed at ``utc``, never below the floor; None: as many as it takes."""
+        priced = self.price.open(utc)
+        window = None if priced is None else priced.ceiling
+        most = min((each for each in (self.replicas.max, window) if each is not None), default=None)
+        return None if most is None else max(most, self.floor(utc))
+
+    def at(self, utc: datetime) -> Policy:
+        """The policy as it stands at ``utc``: with the objectives of the price window that is open."""
+        priced = self.price.open(utc)
+        if priced is None or priced.objective_factor == 1.0:
+            return self
+        return self.model_copy(update={"objectives": self.objectives.times(priced.objective_factor)})
+
+    @property
+    def priced(self) -> bool:
+        """Whether any price is declared."""
+        return self.gpu.hour_price is not None or any(each.hour_price is not None for each in self.price.windows)
+
+    def hour_price(self, utc: datetime) -> float | None:
+        """What one GPU costs an hour at ``utc``, in ``gpu.currency``; None: not declared."""
+        priced = self.price.open(utc)
+        return self.gpu.hour_price if priced is None or priced.hour_price is None else priced.hour_price

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 
+from scaler.policy.cost_warnings import cost_warnings
 from scaler.policy.keys import Path
 from scaler.policy.model import Policy
 from scaler.policy.prometheus_warnings import prometheus_warnings
@@ -26,6 +27,7 @@ def warnings_of(policy: Policy, hidden: Collection[Path] = ()) -> tuple[str, ...
         *_wake_forgotten(policy, said),
         *_ceiling_undeclared(policy),
         *_cap_undeclared(policy),
+        *cost_warnings(policy),
     ]
     for path, wanted, limit_path, limit in _unreachable(policy):
         code = "target_unreachable: " if path == ("capacity", "sequences") else ""
@@ -105,12 +107,24 @@ def _cap_undeclared(policy: Policy) -> Iterator[str]:
 
 def _unreachable(policy: Policy) -> Iterator[tuple[Path, float, Path, float]]:
     """(path, value, limit's path, limit) of every value above the limit that cuts it."""
-    windows, rows = policy.warm.windows, policy.jump.rows
+    windows, rows, prices = policy.warm.windows, policy.jump.rows, policy.price.windows
     wanted: list[tuple[Path, float | None, Path, float | None]] = [
         (("warm", "floor"), policy.warm.floor, ("replicas", "max"), policy.replicas.max),
         (
             ("warm", "windows"),
             max((at.replicas for at in windows), default=None),
+            ("replicas", "max"),
+            policy.replicas.max,
+        ),
+        (
+            ("price", "windows"),
+            max((at.floor for at in prices), default=None),
+            ("replicas", "max"),
+            policy.replicas.max,
+        ),
+        (
+            ("price", "windows"),
+            max((at.ceiling for at in prices if at.ceiling), default=None),
             ("replicas", "max"),
             policy.replicas.max,
         ),

@@ -1,4 +1,4 @@
-"""Daily windows in a time zone, and the floors they hold: the keep-warm part of the policy."""
+"""Daily windows in a time zone, and the floors they hold: the keep-warm part of the policy, and the hours of others."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _DAY_NAMES = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday"
 _CLOCK = re.compile(r"(\d{1,2}):([0-5]\d(?::[0-5]\d)?)", re.ASCII)
 
 
-class Window(Group):
-    """A daily window, ``[start, end)`` in local wall time; ``end`` before ``start`` runs past midnight."""
+class Hours(Group):
+    """Daily hours, ``[start, end)`` in local wall time; ``end`` before ``start`` runs past midnight."""
 
     days: Annotated[tuple[Weekday, ...], Field(min_length=1)] = WEEKDAYS
     """On which days it *starts*."""
@@ -30,8 +30,6 @@ class Window(Group):
     """Local time, HH:MM, not included."""
     zone: Zone
     """IANA time zone, for example Europe/Berlin."""
-    replicas: SomeReplicas = 1
-    """The floor while the window is open."""
 
     @field_validator("days", mode="before")
     @classmethod
@@ -86,6 +84,13 @@ class Window(Group):
         if not midnight_crossing:
             return today in self.days and self.start <= clock < self.end
         return (today in self.days and clock >= self.start) or (yesterday in self.days and clock < self.end)
+
+
+class Window(Hours):
+    """A daily window with a floor."""
+
+    replicas: SomeReplicas = 1
+    """The floor while the window is open."""
 
 
 class Warm(Group):

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from scaler.control.model import Code, LoadState, Mode
-from scaler.serve.cost_document import season_line
+from scaler.serve.cost_document import cost_lines
 from scaler.serve.quantities import counted, duration, number, quantity
 
 Document = dict[str, Any]
@@ -36,6 +36,9 @@ _STYLES = {
 #: What an operator can do about a code, where there is something to do.
 _ADVICE: dict[str, str] = {
     Code.CEILING: "raise replicas.max and the ScaledObject's maxReplicaCount together, or accept longer waits",
+    Code.BUDGET: "raise budget.gpu_hours, or write budget.at_end: warn; the next period begins with nothing spent",
+    Code.BUDGET_SPENT: "raise budget.gpu_hours, or write budget.at_end: cap to go down to the floor when it is spent",
+    Code.BUDGET_FLOOR: "raise budget.gpu_hours, or lower warm.floor, its windows and replicas.min: they take it all",
     Code.OBJECTIVE_UNREACHABLE: "loosen the objective: the answers take this long on an empty engine too",
     Code.INFEASIBLE: "loosen the objective to at least 1.2 times that, or run a faster engine",
     Code.MEMORY_PRESSURE: "if this keeps coming back, lower batch.max or give the engine more KV cache",
@@ -117,8 +120,8 @@ def _wants(document: Document) -> Iterator[Text]:
         judged = "breached" if objective["critical_verdict"] == "breached" else objective["verdict"] or "not judged"
         p95 = "no P95" if objective["p95"] is None else f"P95 {_between(objective['p95'])}"
         yield Text(f"  {objective['objective']:<10} {p95}, objective {duration(bound)}: {judged}")
-    for line in season_line(document.get("season", {})):
-        yield Text(f"  season     {line}")
+    for title, line in cost_lines(document):
+        yield Text(f"  {title:<10} {line}")
     if (seen := document.get("idle", {}).get("last_activity")) is not None:
         where = "".join(f" {word} {seen[key]}" for word, key in (("at", "endpoint"), ("of", "series")) if seen[key])
         yield Text(f"  wanted     {duration(seen['age_seconds'])} ago, as {seen['signal']} shows{where}")

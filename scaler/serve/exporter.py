@@ -21,7 +21,7 @@ from scaler.control.cold_start import measured_cold_starts
 from scaler.control.lasting import lasting
 from scaler.control.model import Admission, LoadState, Mode, Target
 from scaler.policy.model import Policy
-from scaler.serve.cost_metrics import COST_GAUGES, cost_samples
+from scaler.serve.cost_metrics import COST_GAUGES, CostCounters, cost_samples
 from scaler.serve.exposition import GaugeText, labels_text
 from scaler.serve.published import PublishedWorkload, PublishedWorkloads
 from scaler.serve.render import OBJECTIVES, endpoint_label, objective_bounds, verdict
@@ -159,6 +159,7 @@ class WorkloadCollector:
             "Series left out, once at each read: of replicas that no longer exist, or older than may be used.",
             labels=("namespace", "workload"),
         )
+        cost = CostCounters()
         gauges = {name: GaugeText(f"loadtide_{name}", help_text) for name, help_text in GAUGES.items()}
         for name, snapshot, counts, dropped_series, warnings, guarded_mono in taken:
             namespace, _, workload = name.partition("/")
@@ -168,6 +169,7 @@ class WorkloadCollector:
                 samples.put("seconds_since_guard", max(0.0, mono - guarded_mono))
             if snapshot is not None:
                 _tell(samples, snapshot, mono)
+                cost.add(namespace, workload, snapshot)
             dropped.add_metric((namespace, workload), dropped_series)
             for (target, direction, code), count in counts.items():
                 decisions.add_metric((namespace, workload, target, direction, code), count)
@@ -176,6 +178,7 @@ class WorkloadCollector:
         yield from gauges.values()
         yield decisions
         yield dropped
+        yield from cost.families()
 
 
 class _Samples:
@@ -298,8 +301,9 @@ def _tell_engine(samples: _Samples, policy: Policy) -> None:
 
 
 def _tell_objectives(samples: _Samples, snapshot: Snapshot) -> None:
+    objectives = snapshot.policy.at(snapshot.decided_at.utc).objectives
     for objective in OBJECTIVES:
-        for bound, seconds in objective_bounds(snapshot.policy.objectives, objective).items():
+        for bound, seconds in objective_bounds(objectives, objective).items():
             samples.put("objective_seconds", seconds, objective=objective, bound=bound)
             judged = verdict(snapshot.decision.verdicts, objective, bound)
             if judged is not None:

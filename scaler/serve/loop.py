@@ -17,7 +17,8 @@ from typing import Any
 import aiohttp
 import structlog
 
-from scaler.control.decide import decide, guarded
+from scaler.control.decide import decide
+from scaler.control.guard import guarded
 from scaler.control.model import Now, Targets
 from scaler.policy.metadata import storable
 from scaler.serve.adjustments import record_adjustment

@@ -45,6 +45,7 @@ _PHRASES: Mapping[str, str] = {
     "sm_active_ratio": "SM activity {}",
     "gpu_memory_free_ratio": "free GPU memory {}",
     "applied_batch": "applied batch {}",
+    "spent_gpu_hours": "{} GPU-hours spent",
     "season_requests_per_second": "{} usually arriving",
 }
 

@@ -15,7 +15,7 @@ from scaler.control.cold_start import measured_cold_starts
 from scaler.control.lasting import ENDS, lasting
 from scaler.control.model import Code, Decision, LoadState, Mode, Override
 from scaler.policy.model import Objectives
-from scaler.serve.cost_document import season_document
+from scaler.serve.cost_document import cost_document, season_document
 from scaler.serve.decision_document import outline, reason_document, suppressed_document
 from scaler.serve.plain_json import age_seconds, finite, instant
 from scaler.serve.published import PublishedWorkload
@@ -157,6 +157,7 @@ def workload_detail(workload: PublishedWorkload, mono: float, *, current: bool) 
         },
         "cold_start": _cold_start(decision),
         "season": season_document(snapshot),
+        "cost": cost_document(snapshot),
         "idle": {
             "seconds": finite(memory.idle_seconds),
             "timeout_seconds": snapshot.policy.idle.timeout_seconds,
@@ -249,8 +250,9 @@ def _in_flight(signals: Signals) -> float | None:
 
 def _objectives(snapshot: Snapshot) -> list[Document]:
     shown: list[Document] = []
+    objectives = snapshot.policy.at(snapshot.decided_at.utc).objectives
     for name in OBJECTIVES:
-        bounds = objective_bounds(snapshot.policy.objectives, name)
+        bounds = objective_bounds(objectives, name)
         signal = getattr(snapshot.signals, f"{name}_seconds")
         if not bounds:
             continue

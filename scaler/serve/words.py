@@ -97,6 +97,12 @@ WORDINGS: Mapping[Code, Wording] = {
     Code.LATENCY_STEP: Wording("latency asks for one more: {same}", "{compared}: one more, {same}"),
     Code.FLOOR: Wording("kept at the floor: {same}", held="the floor"),
     Code.CEILING: Wording("at the ceiling: {same}", held="the ceiling"),
+    Code.BUDGET: Wording("the budget is spent: {same}", "{compared} GPU-hours of the budget: {same}", "the budget"),
+    Code.BUDGET_SPENT: Wording("the budget is spent", "{compared} GPU-hours of the budget; nobody is held back for it"),
+    Code.BUDGET_FLOOR: Wording(
+        "the budget is spent and the floor stands: {same}",
+        "{measured} of {target} GPU-hours, the rest is the floor's, which stands whatever the budget says: {same}",
+    ),
     Code.DOWN_WINDOW: Wording(
         "kept at the highest need of the last minutes: {same}", held="the highest need of the last minutes"
     ),

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from scaler.control.decide import decide, guarded
+from scaler.control.decide import decide
+from scaler.control.guard import guarded
 from scaler.control.model import Admission, Code, Decision, Memory, Now
 from scaler.policy.model import Batch, Policy, ReplicaRange
 from scaler.signals.model import Known, Signals

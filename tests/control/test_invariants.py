@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from scaler.control.decide import decide, guard
+from scaler.control.decide import decide
+from scaler.control.guard import guard
 from scaler.control.model import Admission, Cause, Decision, LoadState, Memory, Now, Target
 from scaler.control.situation import DOWN_NEEDS
 from scaler.policy.model import Batch, Capacity, Jump, JumpRow, Objectives, Policy, Push, ReplicaRange

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from scaler.control.decide import decide, guard
+from scaler.control.decide import decide
+from scaler.control.guard import guard
 from scaler.control.model import Admission, Code, LoadState, Memory, Mode, Now, Override, Target
 from scaler.policy.model import Batch, Policy, ReplicaRange
 from scaler.signals.model import Known, NotApplicable, Signals, Stale, Unknown

@@ -7,7 +7,8 @@ from functools import cache
 import pytest
 
 from scaler.lab.contest import measured_truth, play
-from scaler.lab.policies import NO_SEASON_NAME
+from scaler.lab.ours import Ours
+from scaler.lab.policies import NO_PRICE_NAME, NO_SEASON_NAME
 from scaler.lab.scenarios import SCENARIOS
 from scaler.lab.score import Outcome
 from scaler.lab.seasons import learned_from
@@ -44,6 +45,15 @@ def test_a_holiday_costs_the_morning_and_not_the_day() -> None:
     without, usual = both("season-holiday")
     begun_for_nothing = usual.gpu_hours - without.gpu_hours
     assert 0 < begun_for_nothing < 0.15 * both("season-office")[0].gpu_hours
+
+
+def test_dear_hours_are_served_by_fewer_replicas_and_the_declared_promise_is_nearly_kept() -> None:
+    scenario = SCENARIOS["price-peak"]
+    truth, requests = measured_truth(scenario, None), scenario.requests(None, 1)
+    plain, priced = (play(scenario, name, requests, truth, 1.0, 1) for name in (NO_PRICE_NAME, "adaptive"))
+    spent = [each.policy.memory.bill.money for each in (plain, priced) if isinstance(each.policy, Ours)]
+    assert spent[1] < 0.98 * spent[0]
+    assert priced.outcome.attainment > 0.99
 
 
 def test_a_scenario_without_a_past_teaches_nothing() -> None:

@@ -17,6 +17,9 @@ COMPLETE: dict[str, dict[str, Any]] = {
 }
 
 
+PEAK = {"start": "08:00", "end": "20:00", "zone": "UTC"}
+
+
 def warned(**groups: dict[str, Any] | str) -> list[str]:
     return list(warnings_of(Policy.model_validate(COMPLETE | groups)))
 
@@ -42,6 +45,16 @@ def test_a_complete_policy_has_no_warnings() -> None:
         (
             {"jump": {"rows": [{"rate_at_least": 1, "batch": 33, "replicas": 2}]}},
             "jump.rows (33) is above batch.max (32)",
+        ),
+        ({"price": {"windows": [PEAK | {"objective_factor": 1.2}]}}, "changes nothing, for no objective is declared"),
+        ({"price": {"windows": [PEAK | {"hour_price": 3}]}}, "declare gpu.hour_price"),
+        ({"price": {"windows": [PEAK]}}, "price.windows[0] changes nothing; declare its objective_factor, floor"),
+        ({"price": {"windows": [PEAK | {"floor": 9}]}}, "price.windows (9) is above replicas.max (8)"),
+        ({"budget": {"at_end": "cap"}}, "there is no budget; declare budget.gpu_hours"),
+        ({"budget": {"gpu_hours": 50, "at_end": "cap"}}, "takes the workload to zero until the month ends"),
+        (
+            {"budget": {"gpu_hours": 40, "per": "day"}, "warm": {"floor": 2}, "gpu": {"per_replica": 4}},
+            "the floor of 2 alone takes more than the budget in a day (184 of 40 GPU-hours), and a floor wins",
         ),
     ],
 )

@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
+from scaler.control.budget import Bill, Room
 from scaler.control.model import (
     Admission,
     CapacityEstimate,
@@ -22,13 +23,13 @@ from scaler.control.model import (
     Targets,
 )
 from scaler.control.season import Expected, Season, Skill
-from scaler.policy.model import Seasonal
+from scaler.policy.model import Budget, Gpu, Price, PriceWindow, Seasonal
 from scaler.serve.explain import NOT_REPORTED, explain
 from scaler.serve.render import workload_detail
 from scaler.serve.snapshot import SourceHealth
 from scaler.signals.activity import Activity
 from scaler.signals.model import Applied, Signals, Unknown
-from tests.serve.tide import POLICY, SIGNALS, FakeWorkloads, snapshot
+from tests.serve.tide import POLICY, SIGNALS, START, FakeWorkloads, snapshot
 
 
 def explained(width: int = 120, current: bool = True, **changes: Any) -> str:
@@ -75,6 +76,26 @@ def test_it_says_what_usually_comes_or_that_nothing_shows_yet() -> None:
     assert "season     weekly; nothing usual in 2 min" in explained(next_memory=believed)
     off = POLICY.model_copy(update={"season": Seasonal(enabled=False)})
     assert "season.enabled is false: not bought" in explained(next_memory=believed, policy=off)
+
+
+def test_it_says_what_it_costs_and_what_the_budget_leaves() -> None:
+    window = PriceWindow.model_validate({"start": "08:00", "end": "20:00", "zone": "UTC", "objective_factor": 1.2})
+    priced = POLICY.model_copy(
+        update={
+            "gpu": Gpu(per_replica=4, hour_price=2.5, currency="EUR"),
+            "price": Price(windows=(window,)),
+            "budget": Budget(gpu_hours=100, per="day", at_end="cap"),
+        }
+    )
+    bill = Bill(START, 321.0, 802.5, "2025-03-03", 61.0, 0, 36.0)
+    text = explained(policy=priced, next_memory=Memory(bill=bill), budget=Room(100.0, 61.0, 3, False), width=200)
+    assert "cost       20 EUR an hour for 8 GPUs, 802 EUR so far (321 GPU-hours)" in text
+    assert "price      window 08:00 to 20:00 UTC is open: objectives times 1.2" in text
+    assert "61 of 100 GPU-hours of 2025-03-03 spent, 36 set aside for the floor; allows up to 3 replicas now" in text
+    assert "ttft       P95 2.5 s to 5 s, objective 1.2 s" in text
+    assert "cost  " not in explained()
+    spent = explained(policy=priced, next_memory=Memory(bill=bill), budget=Room(100.0, 100.0, 1, True), width=200)
+    assert "nothing is left, and the floor stands" in spent
 
 
 def test_it_says_what_one_replica_serves_and_how_that_is_known() -> None:

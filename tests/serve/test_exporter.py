@@ -12,10 +12,11 @@ from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
+from scaler.control.budget import Bill
 from scaler.control.cold_start import ColdStarts
 from scaler.control.model import CapacityEstimate, Code, LoadState, Memory, Mode, Override, Suppressed, Target, Targets
 from scaler.control.season import Expected, Season, Skill
-from scaler.policy.model import Objectives
+from scaler.policy.model import Budget, Gpu, Objectives, Price, PriceWindow
 from scaler.serve.exporter import GAUGES, WorkloadCollector
 from scaler.serve.snapshot import SourceHealth
 from scaler.signals.model import CATALOG, Applied, Known, Signals
@@ -289,7 +290,9 @@ def test_every_gauge_has_help_and_is_told_by_a_full_workload(workloads: FakeWork
     workload = workloads.get("team-a/chat")
     assert workload is not None
     # An engine that takes device memory as it needs it: of one that preallocates its share no threshold is told.
-    grows = POLICY.model_copy(update={"engine": "triton"})
+    grows = POLICY.model_copy(
+        update={"engine": "triton", "gpu": Gpu(hour_price=2.5), "budget": Budget(gpu_hours=100.0)}
+    )
     override, seen = Override(3, None, START + timedelta(minutes=5), "ana"), ColdStarts(warm=(60.0,) * 5)
     season = Season(slots_known=672, weekly=Skill(96.0, 1.0, 10.0, 50.0))
     memory = Memory(override=override, shrunk_seconds=40.0, cold_starts=seen, season=season)
@@ -306,6 +309,28 @@ def test_every_gauge_has_help_and_is_told_by_a_full_workload(workloads: FakeWork
         assert scraped.all(name), name
         assert text.endswith(".")
         assert f"# HELP loadtide_{name} " in scraped.text
+
+
+def test_what_it_has_taken_and_cost_are_counters_that_outlive_the_scaler(workloads: FakeWorkloads) -> None:
+    workload = workloads.get("team-a/chat")
+    assert workload is not None
+    bill = Bill(START, 321.0, 802.5, "2025-03", 61.0, 0, 36.0)
+    workload.snapshot = snapshot(next_memory=Memory(bill=bill))
+    assert Scraped(workloads).value("gpu_hours_total") == 321.0
+    assert Scraped(workloads).all("cost_total") == {}
+    priced = POLICY.model_copy(update={"gpu": Gpu(hour_price=2.5, currency="EUR")})
+    workload.snapshot = snapshot(next_memory=Memory(bill=bill), policy=priced)
+    assert Scraped(workloads).value("cost_total", currency="EUR") == 802.5
+
+
+def test_the_objectives_told_are_those_of_the_hour(workloads: FakeWorkloads) -> None:
+    workload = workloads.get("team-a/chat")
+    assert workload is not None
+    window = PriceWindow.model_validate({"start": "08:00", "end": "20:00", "zone": "UTC", "objective_factor": 2.0})
+    workload.snapshot = snapshot(policy=POLICY.model_copy(update={"price": Price(windows=(window,))}))
+    scraped = Scraped(workloads)
+    assert scraped.value("objective_seconds", objective="ttft", bound="warning") == 2.0
+    assert scraped.value("objective_factor_ratio") == 2.0
 
 
 def test_of_a_season_that_is_not_believed_no_arrivals_are_told(workloads: FakeWorkloads) -> None:

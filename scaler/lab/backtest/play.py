@@ -17,7 +17,7 @@ from scaler.control.arrivals import expected_arrivals
 from scaler.control.decide import decide
 from scaler.control.flow import flow_need
 from scaler.control.model import Decision, Memory, Now, Reason
-from scaler.control.situation import judge_objectives
+from scaler.control.situate import judge_objectives
 from scaler.lab.backtest.counterfactual import Had, Released, at_zero, cap_of, measured_instead
 from scaler.lab.backtest.crowd import Crowd, Pace
 from scaler.lab.backtest.past import Kind, Tick
