@@ -7,9 +7,7 @@ import pytest
 from scaler.policy.errors import PolicyError
 from scaler.policy.layers import PolicyFile
 
-WINDOW = (
-    '{days: mon-fri, start: "08:00", end: "20:00", zone: Europe/Berlin, objective_factor: 1.2, floor: 2, ceiling: 9}'
-)
+HOURS = 'days: mon-fri, start: "08:00", end: "20:00", zone: Europe/Berlin'
 WRITTEN = f"""
 workloads:
   chat/llama:
