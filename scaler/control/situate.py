@@ -88,7 +88,7 @@ def situate(policy: Policy, memory: Memory, signals: Signals, now: Now) -> Situa
     left = room(bill, policy, floor)
     return Situation(
         policy=policy,
-        declared=declared,
+        declared=without(declared, infeasible),
         memory=memory,
         signals=signals,
         now=now,

@@ -42,7 +42,7 @@ class Situation:
     is how many more load and may be counted on, ``cold_start_seconds`` P95 of how long that takes. ``floor`` and
     ``ceiling`` are the replica bounds now; ``ceiling`` None means undeclared. ``lost`` names the signals of
     :data:`JUDGED_BY` that are neither known nor inapplicable. ``infeasible`` holds the objective bounds that no
-    replica can keep; ``policy`` is the declared one as it stands at this hour, without them. ``verdicts`` maps
+    replica can keep, ``declared`` is the policy without them and ``policy`` that as it stands at this hour. ``verdicts`` maps
     objective bounds to what P95 says. ``season`` is what usually comes a cold start ahead. ``bill`` is what has been
     spent up to now, ``budget`` what is left (None: no budget).
     """
