@@ -15,17 +15,19 @@ import structlog
 from scaler.agent.agent_metrics import AgentState
 from scaler.agent.engine_follower import EngineFollower
 from scaler.agent.engine_watch import EngineWatch
-from scaler.agent.engines import EngineName, EngineOptions, adapter_for
+from scaler.agent.engines import EngineName, EngineOptions, adapter_for, sleeper_for
 from scaler.agent.gpu_watch import GpuWatch
 from scaler.agent.guard_loop import GuardLoop
 from scaler.agent.holders import PodResources
 from scaler.agent.local_guard import LocalGuard
 from scaler.agent.relay import Relay, ScalerAddress
 from scaler.agent.ruling import Ruling, rule
+from scaler.agent.rung_follower import RungFollower
 from scaler.agent.served_target import ServedTargets
 from scaler.consume.contract import AppliedReport, ServedTarget
 from scaler.consume.link import LOOK_SECONDS as LINK_LOOK_SECONDS
 from scaler.consume.link import EngineLink
+from scaler.consume.rung_link import RungLink
 from scaler.policy.model import Policy
 from scaler.process.options import Address
 from scaler.signals.nvml import LocalGpus
@@ -82,12 +84,13 @@ class Agent:
         self.guard = self._guard_loop(session)
         self.follower: EngineFollower | None = None
         self.served: ServedTargets | None = None
+        self.rung: RungFollower | None = None
         if options.engine is not None:
             self._with_engine(options.engine, session)
 
     def loops(self) -> list[Coroutine[Any, Any, None]]:
         """What runs for ever."""
-        parts = (self.gpus, self.pods, self.relay, self.guard, self.follower)
+        parts = (self.gpus, self.pods, self.relay, self.guard, self.follower, self.rung)
         loops = [part.run() for part in parts if part is not None]
         return [*loops, self._watch_ruling()] if self._options.engine else loops
 
@@ -113,6 +116,8 @@ class Agent:
             ruling=self.ruling() if self._options.engine else None,
             followed=self.follower.followed if self.follower else None,
             changes=self.follower.changes if self.follower else 0,
+            slept=self.rung.slept if self.rung else None,
+            rung_changes=self.rung.changes if self.rung else 0,
         )
 
     def _target(self) -> ServedTarget | None:
@@ -135,6 +140,15 @@ class Agent:
         return GuardLoop(engine, options.policy, mono=self._mono, in_force=self._in_force, changed=self._changed)
 
     def _with_engine(self, engine: EngineOptions, session: aiohttp.ClientSession) -> None:
+        sleeper = sleeper_for(engine, session)
+        if sleeper is not None:
+            self.rung = RungFollower(
+                RungLink(sleeper, mono=self._mono),
+                self._options.replica,
+                self.ruling,
+                mono=self._mono,
+                report=self.relay.report if self.relay else None,
+            )
         adapter = adapter_for(engine, session)
         if adapter is None:
             self.served = ServedTargets(self._options.workload, self.ruling, self._forward)
@@ -155,7 +169,8 @@ class Agent:
         )
 
     async def _forward(self, report: AppliedReport) -> bool:
-        return await self.relay.report(report) if self.relay else True
+        told = report if self.rung is None else self.rung.completed(report)
+        return await self.relay.report(told) if self.relay else True
 
     async def _watch_ruling(self) -> None:
         """Say it, and wake who waits for it, when something else rules."""
@@ -170,6 +185,7 @@ class Agent:
                     before=before.batch_size,
                     token_budget=ruling.token_budget,
                     admission=ruling.admission,
+                    rung=ruling.rung,
                     generation=ruling.generation,
                 )
                 before = ruling
@@ -181,3 +197,5 @@ class Agent:
             self.follower.changed()
         if self.served is not None:
             self.served.changed()
+        if self.rung is not None:
+            self.rung.changed()

@@ -14,8 +14,9 @@ from scaler.agent.gpu_page import gpu_families
 from scaler.agent.holders import Holders
 from scaler.agent.local_guard import LocalGuard
 from scaler.agent.ruling import Ruler, Ruling
-from scaler.consume.contract import ServedTarget
+from scaler.consume.contract import RUNGS, ServedTarget
 from scaler.consume.link import Followed
+from scaler.consume.rung_link import Slept
 from scaler.signals.gpu import GpuTelemetry
 
 RULERS: Final[tuple[str, ...]] = get_args(Ruler)
@@ -40,6 +41,8 @@ class AgentState:
     ruling: Ruling | None = None
     followed: Followed | None = None
     changes: int = 0
+    slept: Slept | None = None
+    rung_changes: int = 0
 
 
 class AgentCollector:
@@ -117,3 +120,28 @@ def _of_workload(state: AgentState) -> Iterator[Metric]:
         )
         changes.add_metric(labels, state.changes)
         yield changes
+    if state.slept is not None:
+        yield from _of_rung(state.slept, state.rung_changes, labels)
+
+
+def _of_rung(slept: Slept, changes: int, labels: tuple[str, ...]) -> Iterator[Metric]:
+    rungs = GaugeMetricFamily(
+        "loadtide_agent_rung", "1 for the rung the engine says it is on, 0 for the other.", labels=(*LABELS, "rung")
+    )
+    for rung in RUNGS if slept.rung else ():
+        rungs.add_metric((*labels, rung), float(rung == slept.rung))
+    yield rungs
+    follows = GaugeMetricFamily(
+        "loadtide_agent_rung_follows", "1 while the engine is on the rung that is wanted of it.", labels=LABELS
+    )
+    follows.add_metric(labels, float(not slept.trouble))
+    yield follows
+    woken = GaugeMetricFamily("loadtide_agent_wake_seconds", "How long the engine's last wake took.", labels=LABELS)
+    if slept.wake_seconds is not None:
+        woken.add_metric(labels, slept.wake_seconds)
+    yield woken
+    moves = CounterMetricFamily(
+        "loadtide_agent_rung_changes", "How often the engine was put to sleep or woken.", labels=LABELS
+    )
+    moves.add_metric(labels, changes)
+    yield moves

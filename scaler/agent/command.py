@@ -54,7 +54,8 @@ def agent(
         str,
         typer.Option(
             metavar="URL",
-            help="Where the engine is asked and set: its HTTP port; Ray's dashboard (8265); Envoy's admin.",
+            help="Where the engine is asked and set: its HTTP port; Ray's dashboard (8265); Envoy's admin. vLLM: only "
+            "if it is to be put to sleep.",
             envvar="LOADTIDE_ENGINE_URL",
         ),
     ] = "",

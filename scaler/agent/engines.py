@@ -8,12 +8,13 @@ from enum import StrEnum
 
 import aiohttp
 
-from scaler.consume.engine import Adapter
+from scaler.consume.engine import Adapter, Sleeper
 from scaler.consume.engine_http import EngineHttp
 from scaler.consume.envoy import Envoy
 from scaler.consume.ray_serve import RayServe
 from scaler.consume.sglang import SGLang
 from scaler.consume.triton import Triton
+from scaler.consume.vllm_sleep import VllmSleep
 
 
 class EngineName(StrEnum):
@@ -71,6 +72,13 @@ class EngineOptions:
                 )
             if self.own_batch is None:
                 raise ValueError("--own-batch is missing: Ray Serve does not tell what a deployment has without us")
+
+
+def sleeper_for(options: EngineOptions, session: aiohttp.ClientSession) -> Sleeper | None:
+    """What puts the engine to sleep and wakes it; None where it has no sleep, or it is not said where it is asked."""
+    if options.engine is EngineName.VLLM and options.url:
+        return VllmSleep(EngineHttp(session, options.url))
+    return None
 
 
 def adapter_for(options: EngineOptions, session: aiohttp.ClientSession) -> Adapter | None:

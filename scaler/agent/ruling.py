@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from scaler.agent.local_guard import LocalGuard, lower
-from scaler.consume.contract import Admission, ServedTarget
+from scaler.consume.contract import Admission, Rung, ServedTarget
 
 Ruler = Literal["target", "guard", "own"]
 """Whose batch it is: the scaler's, the guard's where that is the lower one, or the engine's own."""
@@ -26,18 +26,21 @@ class Ruling:
     generation: int | None = None
     ruler: Ruler = "own"
     may_reload: bool = True
+    rung: Rung = "awake"
+    sleep_level: int | None = None
 
     @property
     def tag(self) -> str:
         """An entity tag: another where an engine has to do something else."""
-        what = f"{self.batch_size} {self.token_budget} {self.admission} {self.generation}"
+        what = f"{self.batch_size} {self.token_budget} {self.admission} {self.generation} {self.rung}"
         return f'"{hashlib.blake2s(what.encode(), digest_size=8).hexdigest()}"'
 
 
 def rule(target: ServedTarget | None, guard: LocalGuard) -> Ruling:
     """The lower of the two batches, the stricter of the two admissions; without either the engine's own setting.
 
-    ``target`` None: the scaler was never heard, or what it said has expired.
+    ``target`` None: the scaler was never heard, or what it said has expired. Then the engine is awake, too: nobody is
+    left who would wake it.
     """
     wanted = target.batch_size if target else None
     batch = lower(wanted, guard.limit)
@@ -52,4 +55,6 @@ def rule(target: ServedTarget | None, guard: LocalGuard) -> Ruling:
         generation=target.generation if target else None,
         ruler=ruler,
         may_reload=not guard.pressed,
+        rung=target.rung if target else "awake",
+        sleep_level=target.sleep_level if target else None,
     )

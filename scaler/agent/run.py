@@ -54,6 +54,8 @@ async def run_agent(options: AgentOptions, *, load_nvml: Callable[[], Any] | Non
                     agent.served.stop()
                 if agent.follower is not None:
                     await agent.follower.release(RELEASE_SECONDS)
+                if agent.rung is not None:
+                    await agent.rung.release(RELEASE_SECONDS)
     ending.stored()
     log.info("stopped")
 

@@ -23,6 +23,9 @@ from typing import Any, Literal, NoReturn, cast, get_args
 Admission = Literal["open", "hold", "shed"]
 """What the engine does with new requests: takes them, keeps them waiting, or refuses them."""
 ADMISSIONS: tuple[Admission, ...] = get_args(Admission)
+Rung = Literal["awake", "asleep"]
+"""How warm the engine is: asleep, its process lives and its model is off the GPU."""
+RUNGS: tuple[Rung, ...] = get_args(Rung)
 
 #: How often a consumer reports what it applied, changed or not.
 REPORT_EVERY_SECONDS = 10.0
@@ -42,7 +45,9 @@ VALID_SECONDS_HEADER = "Loadtide-Valid-Seconds"
 #: The same as a time of day, for people.
 VALID_UNTIL_HEADER = "Loadtide-Valid-Until"
 
-_REPORT_FIELDS = ("replica", "batch_size", "token_budget", "admission", "running", "generation")
+_REPORT_FIELDS = ("replica", "batch_size", "token_budget", "admission", "running", "generation", "rung", "wake_seconds")
+#: Said where there is something to say only: a scaler of before them refuses a field that it does not know.
+_LATER_FIELDS = ("rung", "wake_seconds")
 _EXAMPLE = '{"replica": "chat-0", "batch_size": 32, "admission": "open", "generation": 7}'
 
 
@@ -58,7 +63,8 @@ class ServedTarget:
     own setting. ``queue_limit`` (requests waiting in one replica) and ``workers`` (connections or threads towards it)
     go with the batch, for whoever sends requests; None: nothing to say. ``generation`` rises whenever any of it
     changes. ``valid_seconds`` is how much longer the target may be used, counted from the answer; 0.0: no longer.
-    ``state`` is the load state, for logs.
+    ``state`` is the load state, for logs. ``rung``: whether the engine should be awake or asleep, and ``sleep_level``
+    how deep (None while it should be awake).
     """
 
     workload: str
@@ -71,6 +77,8 @@ class ServedTarget:
     state: str = "unknown"
     queue_limit: int | None = None
     workers: int | None = None
+    rung: Rung = "awake"
+    sleep_level: int | None = None
 
     def document(self) -> dict[str, Any]:
         """As JSON values."""
@@ -81,6 +89,8 @@ class ServedTarget:
             "admission": self.admission,
             "queue_limit": self.queue_limit,
             "workers": self.workers,
+            "rung": self.rung,
+            "sleep_level": self.sleep_level,
             "generation": self.generation,
             "valid_until": _instant(self.valid_until),
             "valid_seconds": round(self.valid_seconds, 3),
@@ -104,6 +114,8 @@ def parse_target(body: bytes | str) -> ServedTarget:
         state=str(document.get("state", "unknown")),
         queue_limit=_count("queue_limit", document.get("queue_limit"), 1, MOST_SEQUENCES),
         workers=_count("workers", document.get("workers"), 1, MOST_SEQUENCES),
+        rung="asleep" if document.get("rung") == "asleep" else "awake",  # a word of a later version: rather awake
+        sleep_level=_count("sleep_level", document.get("sleep_level"), 1),
     )
 
 
@@ -151,7 +163,8 @@ class AppliedReport:
 
     ``replica`` is the pod's name. ``batch_size``: the most sequences the engine lets run now, whoever set it; None
     where the engine does not tell. ``token_budget`` and ``admission`` likewise. ``running``: sequences running now.
-    ``generation``: that of the target it follows; None while it runs its own setting.
+    ``generation``: that of the target it follows; None while it runs its own setting. ``rung``: as the engine itself
+    says it; None where it knows no sleep. ``wake_seconds``: how long its last wake took, None before there was one.
     """
 
     replica: str
@@ -160,10 +173,13 @@ class AppliedReport:
     admission: Admission = "open"
     running: int | None = None
     generation: int | None = None
+    rung: Rung | None = None
+    wake_seconds: float | None = None
 
     def document(self) -> dict[str, Any]:
         """As JSON values."""
-        return {name: getattr(self, name) for name in _REPORT_FIELDS}
+        values = {name: getattr(self, name) for name in _REPORT_FIELDS}
+        return {name: value for name, value in values.items() if value is not None or name not in _LATER_FIELDS}
 
     def body(self) -> bytes:
         """As the body of ``POST .../applied``."""
@@ -188,6 +204,8 @@ def parse_report(body: bytes | str) -> AppliedReport:
         admission=_admission(document.get("admission", "open")),
         running=_count("running", document.get("running"), 0, MOST_SEQUENCES),
         generation=_count("generation", document.get("generation"), 0),
+        rung=_rung(document.get("rung")),
+        wake_seconds=_seconds("wake_seconds", document.get("wake_seconds")),
     )
 
 
@@ -220,6 +238,20 @@ def _count(name: str, value: object, least: int, most: int = 2**53) -> int | Non
     if not least <= value <= most:
         raise ContractError(f'"{name}" must lie in {least} .. {most}, not {str(value)[:40]}')
     return value
+
+
+def _rung(value: object) -> Rung | None:
+    if value is not None and value not in RUNGS:
+        raise ContractError(f'"rung" must be one of {", ".join(RUNGS)}, or null, not {json.dumps(value)[:40]}')
+    return value
+
+
+def _seconds(name: str, value: object) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 86_400:
+        raise ContractError(f'"{name}" must be seconds in 0 .. 86400 or null, not {json.dumps(value)[:40]}')
+    return float(value)
 
 
 def _admission(value: object) -> Admission:

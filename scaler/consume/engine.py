@@ -14,6 +14,10 @@ class EngineError(Exception):
     """The engine did not answer, or not as it should; the text is for a person and says what would help."""
 
 
+class NoSleepError(EngineError):
+    """The engine can't be put to sleep as it was started; then it is awake."""
+
+
 @dataclass(frozen=True, slots=True)
 class EngineBatch:
     """The batch as an engine tells it now, in sequences at once, of the whole replica.
@@ -53,3 +57,32 @@ class Adapter(Protocol):
 
     async def restore(self) -> None:
         """Go back to the engine's own setting."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSleep:
+    """What an engine tells of its sleep. ``level``: how deep, 0 where its memory is held all the same, None while it
+    is awake or does not tell; ``busy``: requests in it (running and waiting), None where that is not told. In its sleep
+    that count stands still.
+    """
+
+    asleep: bool
+    level: int | None = None
+    busy: int | None = None
+
+
+class Sleeper(Protocol):
+    """An engine that can be put to sleep and woken. Every method may raise :class:`EngineError`."""
+
+    @property
+    def engine(self) -> str:
+        """Its name, for logs and labels."""
+
+    async def look(self) -> EngineSleep:
+        """How it is now, from itself."""
+
+    async def sleep(self, level: int) -> None:
+        """Put it to sleep; it has no requests. Returns once it has answered."""
+
+    async def wake(self, level: int | None) -> None:
+        """Wake it from a sleep of this level (None: not known), ready to serve."""

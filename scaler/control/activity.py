@@ -54,7 +54,7 @@ def move_activity(situation: Situation) -> ActivityMove:
     wanted = wants_service(situation)
     none_asked_for = known_value(situation.signals.asked_replicas) == 0
     if was_active is False or (was_active is None and not ready and (wanted or none_asked_for)):
-        return _asleep(situation, wanted, failed_loads, since_failed)
+        return _at_zero(situation, wanted, failed_loads, since_failed)
     return _awake(situation, wanted or just_loaded, failed_loads, since_failed)
 
 
@@ -78,15 +78,15 @@ def _awake(situation: Situation, wanted: bool, failed_loads: int, since_failed: 
             Suppressed(Code.FLOOR, Target.ACTIVE, 0.0, float(situation.floor), "floor", float(situation.floor))
         )
     elif enough and situation.season_wakes:
-        suppressed.append(Suppressed(Code.SEASON, Target.ACTIVE, 0.0, 1.0, SEASON_SIGNAL, _usual(situation)))
-    elif enough and proves_quiet(situation) and _zero_is_certain(situation):
+        suppressed.append(Suppressed(Code.SEASON, Target.ACTIVE, 0.0, 1.0, SEASON_SIGNAL, situation.usual_rate))
+    elif enough and proves_quiet(situation) and is_certain(situation):
         reason = Reason(Code.IDLE_PROVEN, Target.ACTIVE, "idle_seconds", idle, timeout)
         return ActivityMove(False, idle, None, failed_loads, since_failed, (reason,))
     return ActivityMove(True, idle, None, failed_loads, since_failed, (), tuple(suppressed))
 
 
-def _asleep(situation: Situation, wanted: bool, failed_loads: int, since_failed: float | None) -> ActivityMove:
-    """At zero: what wakes it, and what holds a wake back after a failed load."""
+def _at_zero(situation: Situation, wanted: bool, failed_loads: int, since_failed: float | None) -> ActivityMove:
+    """What wakes it, and what holds a wake back after a failed load."""
     if not (wanted or situation.season_wakes or situation.floor > 0):
         return ActivityMove(False, situation.memory.idle_seconds, None, failed_loads, since_failed)
     backoff = min(WAKE_BACKOFF_SECONDS * 2 ** max(0, failed_loads - 1), WAKE_BACKOFF_LONGEST_SECONDS)
@@ -102,7 +102,7 @@ def _asleep(situation: Situation, wanted: bool, failed_loads: int, since_failed:
     elif situation.floor > 0:
         reason = Reason(Code.FLOOR, Target.ACTIVE)
     else:
-        reason = Reason(Code.SEASON, Target.ACTIVE, SEASON_SIGNAL, _usual(situation))
+        reason = Reason(Code.SEASON, Target.ACTIVE, SEASON_SIGNAL, situation.usual_rate)
     return ActivityMove(True, 0.0, loading, failed_loads, since_failed, (reason,))
 
 
@@ -122,13 +122,9 @@ def _demand(situation: Situation) -> float:
     return at_least(situation.signals.pending) or at_least(situation.signals.wake_demand)
 
 
-def _usual(situation: Situation) -> float | None:
-    return None if situation.season is None else situation.season.rate
-
-
-def _zero_is_certain(situation: Situation) -> bool:
-    """Whether the whole window was without arrivals, and every known demand was read after the previous tick: zero is
-    not decided on a remembered reading.
+def is_certain(situation: Situation) -> bool:
+    """Whether the whole window was without arrivals, and every known demand was read after the previous tick: neither
+    zero nor sleep is decided on a remembered reading.
     """
     last = situation.memory.tick_mono
     if last is None or not is_zero(situation.signals.arrivals_per_second):

@@ -29,7 +29,7 @@ from scaler.control.model import (
     Memory,
     Now,
     Reason,
-    Swing,
+    Rung,
     Target,
     Targets,
 )
@@ -43,10 +43,12 @@ from scaler.control.reasons import (
     spending_reasons,
 )
 from scaler.control.replicas import ReplicaMove, move_replicas
+from scaler.control.rung import RungMove, move_rung
 from scaler.control.situate import season_after, situate
 from scaler.control.situation import Situation
 from scaler.control.state import classify
 from scaler.control.strategies import static_cause, strategy_batch
+from scaler.control.swing import Swing
 from scaler.policy.model import Policy
 from scaler.signals.model import Signals, known_value
 
@@ -79,7 +81,8 @@ def judge(policy: Policy, memory: Memory, signals: Signals, now: Now) -> Decisio
     if within_band:
         since_down = older(memory.since_replicas_down_seconds, situation.elapsed_seconds)
         replicas = replace(replicas, replicas=steady, since_down_seconds=since_down)
-    targets = _targets(situation, activity, replicas, batch)
+    rung = move_rung(situation, activity)
+    targets = replace(_targets(situation, activity, replicas, batch), rung=rung.rung)
     swing = swings(memory, targets, situation.elapsed_seconds)
     raised = memory.targets is not None and (
         targets.replicas > memory.targets.replicas or (targets.active and not memory.targets.active)
@@ -91,6 +94,7 @@ def judge(policy: Policy, memory: Memory, signals: Signals, now: Now) -> Decisio
         *activity.reasons,
         *replicas.reasons,
         *batch.reasons,
+        *rung.reasons,
         *admission_reasons(situation, batch, cause),
         *budget_reasons(situation, batch),
         *cause_reasons(situation, cause),
@@ -98,11 +102,11 @@ def judge(policy: Policy, memory: Memory, signals: Signals, now: Now) -> Decisio
         *widened(memory, swing),
         *spending_reasons(situation, targets),
     )
-    suppressed = (*activity.suppressed, *replicas.suppressed, *within_band, *batch.suppressed)
+    suppressed = (*activity.suppressed, *replicas.suppressed, *within_band, *batch.suppressed, *rung.suppressed)
     if situation.lost:
         reasons, suppressed = say_doubt(situation, available, doubt_seconds, reasons, suppressed)
     next_memory = _remember(
-        situation, state, below_low_seconds, doubt_seconds, activity, replicas, batch, targets, swing
+        situation, state, below_low_seconds, doubt_seconds, activity, replicas, batch, rung, targets, swing
     )
     if not available and memory.targets is None:
         # Nothing was ever known of this workload: there is nothing to hold, so nothing is remembered as asked for.
@@ -125,6 +129,7 @@ def judge(policy: Policy, memory: Memory, signals: Signals, now: Now) -> Decisio
         cold_start_seconds=situation.cold_start_seconds,
         season=situation.season,
         budget=situation.budget,
+        asleep=situation.asleep,
     )
 
 
@@ -165,11 +170,12 @@ def _held_stalled(situation: Situation, state: LoadState, below_low_seconds: flo
     """All replicas have work and make no progress: hold everything, feed the engine nothing, and say so."""
     memory = situation.memory
     assert memory.targets is not None
-    targets = replace(memory.targets, admission=Admission.HOLD)
+    targets = replace(memory.targets, admission=Admission.HOLD, rung=Rung.AWAKE)
     stalled = known_value(situation.signals.stalled_replicas)
     reasons = tuple(
         Reason(Code.STALLED, target, "stalled_replicas", stalled, situation.policy.stalled_after_seconds)
-        for target in (Target.REPLICAS, Target.ADMISSION)
+        for target in (Target.REPLICAS, Target.ADMISSION, Target.RUNG)
+        if target is not Target.RUNG or memory.targets.rung is not Rung.AWAKE
     )
     elapsed = situation.elapsed_seconds
     next_memory = replace(
@@ -187,6 +193,7 @@ def _held_stalled(situation: Situation, state: LoadState, below_low_seconds: flo
         admission_seconds=lasted(memory.admission_seconds, True, elapsed),
         season=season_after(situation),
         bill=situation.bill,
+        asleep_seconds=None,
     )
     return Decision(
         targets=targets,
@@ -217,6 +224,7 @@ def _remember(
     activity: ActivityMove,
     replicas: ReplicaMove,
     batch: BatchMove,
+    rung: RungMove,
     targets: Targets,
     swing: tuple[Swing, Swing, Swing],
 ) -> Memory:
@@ -268,6 +276,10 @@ def _remember(
         learned=learn(situation.declared, memory, situation.signals, elapsed),
         bill=situation.bill,
         season=season_after(situation),
+        asleep_seconds=rung.asleep_seconds,
+        waking_seconds=rung.waking_seconds,
+        woken_seconds=rung.woken_seconds,
+        loaded_seconds=rung.loaded_seconds,
     )
 
 

@@ -21,6 +21,8 @@ ENDS: Mapping[str, str] = {
     "scale_in": "a bound is breached, a jump, or the load is above what the replicas serve without their ordinary room",
     "low": "utilisation is above low_leave_utilisation",
     "override": "its time has come, or it is ended",
+    "asleep": "anything is wanted of it, a warm window opens, or a wake source is lost; zero after timeout_seconds",
+    "waking": "no replica sleeps any longer",
 }
 
 
@@ -38,6 +40,8 @@ def lasting(memory: Memory) -> dict[str, float]:
         "scale_in": memory.scale_in_seconds,
         "low": memory.below_low_seconds,
         "override": memory.override_seconds,
+        "asleep": memory.asleep_seconds,
+        "waking": memory.waking_seconds,
     }
     return {condition: max(0.0, age) for condition, age in ages.items() if age is not None}
 

@@ -30,6 +30,7 @@ from scaler.control.model import (
     Now,
     Override,
     Reason,
+    Rung,
     Suppressed,
     Target,
     Targets,
@@ -39,7 +40,7 @@ from scaler.control.situation import first_batch
 from scaler.policy.model import Policy
 from scaler.signals.model import Known, Signals, Stale
 
-_MOVED = (Target.REPLICAS, Target.ACTIVE, Target.BATCH, Target.TOKEN_BUDGET, Target.ADMISSION)
+_MOVED = (Target.REPLICAS, Target.ACTIVE, Target.BATCH, Target.TOKEN_BUDGET, Target.ADMISSION, Target.RUNG)
 _CODES = {Mode.ADVISORY: Code.ADVISORY, Mode.PAUSED: Code.PAUSED, Mode.OVERRIDE: Code.OVERRIDE}
 #: Codes that say KEDA is told UNAVAILABLE, which is not so where the laws are not asked for the answer.
 _UNAVAILABLE = (Code.SIGNAL_LOST_TOO_LONG, Code.NEVER_READ)
@@ -135,7 +136,8 @@ def _stands(policy: Policy, memory: Memory, signals: Signals, who: Ruling, laws:
 def _overridden(policy: Policy, targets: Targets, override: Override, ceiling: int | None) -> Targets:
     if override.replicas is not None:
         replicas = override.replicas if ceiling is None else min(override.replicas, ceiling)
-        targets = replace(targets, replicas=replicas, active=replicas > 0)
+        rung = Rung.AWAKE if replicas > 0 else targets.rung  # who asks for replicas asks for those that serve
+        targets = replace(targets, replicas=replicas, active=replicas > 0, rung=rung)
     if override.batch is not None:
         batch = max(policy.batch.min, min(override.batch, policy.batch.max or override.batch))
         targets = replace(targets, batch=batch, workers=workers_of(policy, batch))
@@ -172,6 +174,8 @@ def _remembered(
             relieved=memory.relieved or after.relieved,
             shrunk_seconds=lasted(memory.shrunk_seconds, before.batch_before_protection is not None, elapsed),
         )
+    if targets.rung is not laws.targets.rung:
+        kept = replace(kept, asleep_seconds=None, waking_seconds=None)
     if policy.mode != "advisory" and targets.replicas != laws.targets.replicas:
         kept = replace(kept, since_replicas_down_seconds=older(memory.since_replicas_down_seconds, elapsed))
     if targets.active is not laws.targets.active:

@@ -12,6 +12,7 @@ from scaler.control.cold_start import ColdStarts
 from scaler.control.feasible import EmptyReplicas
 from scaler.control.learned import Learned
 from scaler.control.season import NO_SEASON, Expected, Season
+from scaler.control.swing import Swing
 from scaler.signals.model import Verdict
 
 
@@ -54,6 +55,13 @@ class Admission(StrEnum):
     SHED = "shed"
 
 
+class Rung(StrEnum):
+    """How warm the replicas are that there are: ``asleep`` is a process that lives, its model off the GPU."""
+
+    AWAKE = "awake"
+    ASLEEP = "asleep"
+
+
 class Target(StrEnum):
     """What a decision can move."""
 
@@ -62,6 +70,7 @@ class Target(StrEnum):
     BATCH = "batch"
     TOKEN_BUDGET = "token_budget"
     ADMISSION = "admission"
+    RUNG = "rung"
 
 
 class Mode(StrEnum):
@@ -103,6 +112,13 @@ class Code(StrEnum):
     LOAD_FAILED = "load_failed"  # a woken replica did not load in time
     WAKE_BACKOFF = "wake_backoff"
     TRAFFIC = "traffic"
+    # the rung between warm and zero
+    NO_WAKE_SOURCE = "no_wake_source"  # nothing would wake it from its sleep
+    WAKE_SOURCE_LOST = "wake_source_lost"  # what would wake it is not heard any more
+    CANNOT_SLEEP = "cannot_sleep"  # the engine has no sleep
+    SLEEP_UNDECLARED = "sleep_undeclared"  # the policy no longer wants any
+    WAKING = "waking"
+    WAKE_FAILED = "wake_failed"  # called long ago, and asleep still
     # batch
     BATCH_START = "batch_start"
     HIGH_LOAD = "high_load"
@@ -171,7 +187,8 @@ class Targets:
     """What the workload should be: replicas and activity for KEDA, the rest for the engine.
 
     ``batch`` and ``token_budget`` are None where the engine should keep its own setting; ``queue_limit`` (requests
-    waiting in one replica) and ``workers`` go with the batch, None where there is nothing to say.
+    waiting in one replica) and ``workers`` go with the batch, None where there is nothing to say. ``rung`` is that of
+    every replica; at zero, that of those which end.
     """
 
     replicas: int
@@ -181,18 +198,7 @@ class Targets:
     admission: Admission = Admission.OPEN
     queue_limit: int | None = None
     workers: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Swing:
-    """How one target goes to and fro: the ``direction`` of its last change (1 up, -1 down, 0 none yet), the ages in
-    seconds of its recent turns, how many times as wide as declared its dead band is, and for how long all was calm.
-    """
-
-    direction: int = 0
-    turns: tuple[float, ...] = ()
-    widening: float = 1.0
-    calm_seconds: float = 0.0
+    rung: Rung = Rung.AWAKE
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,6 +271,12 @@ class Memory:
     running_mean: float | None = None
     unevenness: float | None = None
     overload_seconds: float | None = None
+    #: For how long the replicas have been asked to sleep, and to wake while one of them sleeps still.
+    asleep_seconds: float | None = None
+    waking_seconds: float | None = None
+    #: How long the last wake from sleep took, and the last load of a replica from zero, from the decision on.
+    woken_seconds: float | None = None
+    loaded_seconds: float | None = None
     #: What is known of a replica's capacity, the present kind of replica first.
     learned: tuple[Learned, ...] = ()
     cold_starts: ColdStarts = field(default_factory=ColdStarts)
@@ -301,7 +313,8 @@ class CapacityEstimate:
 class Decision:
     """The result of one tick. ``available`` False: KEDA must be told UNAVAILABLE, never a number.
 
-    ``need`` is the replicas the load asks for before floor, ceiling and holds; ``ready`` the replicas counted on.
+    ``need`` is the replicas the load asks for before floor, ceiling and holds; ``ready`` the replicas counted on, and
+    ``asleep`` those that serve once they are woken.
     ``utilisation`` is load over capacity within objectives, None where it cannot be told. ``verdicts`` holds, per
     objective bound (``ttft``, ``ttft_critical``, ...), what the window's P95 says of it. ``targets`` are what the world
     is told under ``mode``; ``advised`` what the laws would have told, None where they rule and the two are one.
@@ -329,3 +342,4 @@ class Decision:
     cold_start_seconds: float | None = None
     season: Expected | None = None
     budget: Room | None = None
+    asleep: int = 0

@@ -16,8 +16,9 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from scaler.control.model import Code, Memory, Reason, Suppressed, Swing, Target, Targets
+from scaler.control.model import Code, Memory, Reason, Suppressed, Target, Targets
 from scaler.control.situation import Situation
+from scaler.control.swing import Swing
 
 WINDOW_SECONDS = 600.0
 MOST_TURNS = 3

@@ -39,7 +39,9 @@ def situate(policy: Policy, memory: Memory, signals: Signals, now: Now) -> Situa
     declared, policy = policy, policy.at(now.utc)
     elapsed = 0.0 if memory.tick_mono is None else max(0.0, now.mono - memory.tick_mono)
     signals = _without_absent_engine(memory, signals)
-    ready = _serving(signals)
+    present = _present(signals)
+    asleep = min(_whole(known_value(signals.asleep_replicas)) or 0, present or 0)
+    ready = None if present is None else present - asleep
     infeasible = infeasible_bounds(policy, memory.empty)
     policy = without(policy, infeasible)
     capacity = estimate_capacity(policy, memory, signals)
@@ -47,7 +49,7 @@ def situate(policy: Policy, memory: Memory, signals: Signals, now: Now) -> Situa
     cold_starts = watched(
         memory.cold_starts,
         _asked_for(memory, signals),
-        ready,
+        present,
         unschedulable=no_node,
         elapsed_seconds=elapsed,
     )
@@ -96,6 +98,7 @@ def situate(policy: Policy, memory: Memory, signals: Signals, now: Now) -> Situa
         floor=floor,
         ceiling=ceiling if left is None or left.ceiling is None else min(left.ceiling, ceiling or left.ceiling),
         ready=ready,
+        asleep=asleep,
         lost=tuple(name for name in JUDGED_BY if not satisfied(getattr(signals, name))),
         may_lower=all(satisfied(getattr(signals, name)) for name in DOWN_NEEDS),
         capacity=capacity,
@@ -111,7 +114,7 @@ def situate(policy: Policy, memory: Memory, signals: Signals, now: Now) -> Situa
         coming=coming(
             cold_starts,
             asked=_asked_for(memory, signals),
-            ready=ready,
+            ready=present,
             pending=known_value(signals.pending_replicas),
             ceiling=policy.replicas.max,
             cold_start_seconds=cold_start,
@@ -165,8 +168,8 @@ def _bill(policy: Policy, memory: Memory, signals: Signals, now: Now, elapsed_se
     return charged(memory.bill, policy, told if asked is None else asked, now.utc, elapsed)
 
 
-def _serving(signals: Signals) -> int | None:
-    """Replicas that serve and will go on: what a rollout has in excess of those asked for is leaving again."""
+def _present(signals: Signals) -> int | None:
+    """Replicas that serve or sleep and will go on: what a rollout has beyond those asked for is leaving again."""
     if isinstance(signals.ready_replicas, NotApplicable):
         return 0
     ready, asked = known_value(signals.ready_replicas), known_value(signals.asked_replicas)

@@ -38,13 +38,14 @@ WAKE_SOURCES = ("pending", "wake_demand")
 class Situation:
     """One workload at one instant.
 
-    ``elapsed_seconds`` is the time since the last tick (0.0 on the first). ``ready`` is None when unknown; ``coming``
-    is how many more load and may be counted on, ``cold_start_seconds`` P95 of how long that takes. ``floor`` and
+    ``elapsed_seconds`` is the time since the last tick (0.0 on the first). ``ready`` are the replicas that serve (None
+    when unknown), ``asleep`` those that would once woken: they are there, and no capacity before that; ``coming`` is
+    how many more load and may be counted on, ``cold_start_seconds`` P95 of how long that takes. ``floor`` and
     ``ceiling`` are the replica bounds now; ``ceiling`` None means undeclared. ``lost`` names the signals of
     :data:`JUDGED_BY` that are neither known nor inapplicable. ``infeasible`` holds the objective bounds that no
-    replica can keep, ``declared`` is the policy without them and ``policy`` that as it stands at this hour. ``verdicts`` maps
-    objective bounds to what P95 says. ``season`` is what usually comes a cold start ahead. ``bill`` is what has been
-    spent up to now, ``budget`` what is left (None: no budget).
+    replica can keep, ``declared`` is the policy without them and ``policy`` that as it stands at this hour.
+    ``verdicts`` maps objective bounds to what P95 says. ``season`` is what usually comes a cold start ahead. ``bill``
+    is what has been spent up to now, ``budget`` what is left (None: no budget).
     """
 
     policy: Policy
@@ -56,6 +57,7 @@ class Situation:
     floor: int
     ceiling: int | None
     ready: int | None
+    asleep: int
     lost: tuple[str, ...]
     may_lower: bool
     capacity: CapacityEstimate
@@ -81,7 +83,7 @@ class Situation:
         """The replicas last asked for, by us; before any decision, as the cluster says, and those that are ready."""
         if self.memory.targets:
             return self.memory.targets.replicas
-        return max(self.ready or 0, int(known_value(self.signals.asked_replicas) or 0.0))
+        return max((self.ready or 0) + self.asleep, int(known_value(self.signals.asked_replicas) or 0.0))
 
     @property
     def exhausted(self) -> bool:
@@ -115,6 +117,11 @@ class Situation:
     def season_wakes(self) -> bool:
         """Whether what usually comes a cold start ahead is worth a replica."""
         return self.season is not None and self.season.wakes(self.policy.idle.timeout_seconds)
+
+    @property
+    def usual_rate(self) -> float | None:
+        """What usually comes a cold start ahead, requests per second."""
+        return None if self.season is None else self.season.rate
 
     def breached(self, *bounds: str) -> bool:
         """Whether any of the named objective bounds is breached for certain."""

@@ -72,7 +72,7 @@ def _state(situation: Situation, cause: Cause | None, below_low_seconds: float |
 def all_stalled(situation: Situation) -> bool:
     """Whether replicas are stalled and none is left that serves."""
     stalled = known_value(situation.signals.stalled_replicas) or 0.0
-    return stalled > 0 and situation.ready == 0
+    return stalled > 0 and situation.ready == 0 and not situation.asleep
 
 
 def _is_idle(situation: Situation) -> bool:

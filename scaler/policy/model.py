@@ -241,10 +241,25 @@ class Jump(Group):
 
 
 class Idle(Group):
-    """When a workload without traffic is taken to zero."""
+    """When a workload without traffic is put to sleep, and when it is taken to zero."""
 
     timeout_seconds: PositiveSeconds = 1800.0
     """Proven idleness this long ends in zero replicas."""
+    sleep_after_seconds: PositiveSeconds | None = None
+    """Proven idleness this long puts its engines to sleep: off the GPU, the processes alive. Needs an engine that can
+    (vLLM with --enable-sleep-mode), an agent beside each, and a wake source. Unset: they stay awake until zero."""
+    sleep_level: Annotated[int, Field(ge=1, le=2)] = 1
+    """How deep they sleep. 1: weights in host memory, KV cache dropped. 2: both dropped, weights loaded anew at the
+    wake: slower, and no host memory taken."""
+
+    @model_validator(mode="after")
+    def _sleep_before_zero(self) -> Self:
+        if self.sleep_after_seconds is not None and self.sleep_after_seconds >= self.timeout_seconds:
+            raise ValueError(
+                f"sleep_after_seconds ({self.sleep_after_seconds:g}) is not below timeout_seconds "
+                f"({self.timeout_seconds:g}): it would be at zero before it sleeps; lower the one or raise the other"
+            )
+        return self
 
 
 Strategy = Literal["adaptive", "queue", "latency", "stepwise"]

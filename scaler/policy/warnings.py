@@ -23,6 +23,7 @@ def warnings_of(policy: Policy, hidden: Collection[Path] = ()) -> tuple[str, ...
         *_gpu(policy),
         *prometheus_warnings(policy, hidden),
         *_wake(policy),
+        *_sleep(policy),
         *_mode(policy),
         *_wake_forgotten(policy, said),
         *_ceiling_undeclared(policy),
@@ -68,6 +69,21 @@ def _wake(policy: Policy) -> Iterator[str]:
             "nothing can wake this workload from zero: no wake source is declared, so its floor is 1; declare "
             "gateway.urls where a gateway's metrics show demand, or enable push (push.enabled: true) where one can "
             "report it, or declare replicas.min: 1"
+        )
+
+
+def _sleep(policy: Policy) -> Iterator[str]:
+    if policy.idle.sleep_after_seconds is None:
+        return
+    if not policy.can_wake:
+        yield (
+            "idle.sleep_after_seconds is not used, for no wake source is declared and a sleeping engine shows no "
+            "demand; declare gateway.urls, or push.enabled: true"
+        )
+    if policy.warm.floor > 0:
+        yield (
+            f"idle.sleep_after_seconds is not used, for warm.floor ({policy.warm.floor}) keeps awake at every hour; "
+            "declare replicas.min instead for processes that may sleep"
         )
 
 

@@ -100,3 +100,7 @@ class Warm(Group):
     """Always kept."""
     windows: tuple[Window, ...] = ()
     """Daily windows with a floor of their own; overlapping ones: the highest counts."""
+
+    def kept_at(self, instant: datetime) -> int:
+        """How many replicas are kept warm at ``instant`` (timezone-aware)."""
+        return max(self.floor, *(window.replicas for window in self.windows if window.contains(instant)), 0)

@@ -19,7 +19,7 @@ log = structlog.get_logger(__name__)
 
 #: What a line of the log keeps of what was remembered: nothing. It grows with all that is learned, and nobody asks it.
 _NOTHING_KEPT = Memory()
-_MOVED = (Target.REPLICAS, Target.ACTIVE, Target.BATCH, Target.TOKEN_BUDGET, Target.ADMISSION)
+_MOVED = (Target.REPLICAS, Target.ACTIVE, Target.BATCH, Target.TOKEN_BUDGET, Target.ADMISSION, Target.RUNG)
 
 
 def record_adjustment(workload: Workload, before: Targets | None, snapshot: Snapshot) -> None:

@@ -57,6 +57,8 @@ class AppliedReports:
                 report.admission,
                 report.running,
                 report.generation,
+                report.rung,
+                report.wake_seconds,
             )
             for name, (report, came) in sorted(self._reports.items())
             if not _over(came, at)

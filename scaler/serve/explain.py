@@ -51,6 +51,8 @@ _ADVICE: dict[str, str] = {
     Code.IDLE_UNPROVEN: "restore the missing signal, or the workload will never be taken to zero",
     Code.SIGNAL_LOST: "restore the missing signal: replicas cannot go down without it",
     Code.SIGNAL_LOST_TOO_LONG: "restore the missing signal: KEDA keeps the present count until then",
+    Code.NO_WAKE_SOURCE: "declare gateway.urls or push.enabled: true, or nothing would wake what sleeps",
+    Code.WAKE_FAILED: "look at the agent's log beside the engine: it says why the engine does not wake",
     Code.OSCILLATION: "if this keeps coming back, part the marks yourself: a lower memory.kv_growth_ratio, a longer "
     "batch.cooldown_seconds or replicas.down_window_seconds",
     Code.ASKED_UNKNOWN: "declare target.name, so that the cluster is asked how many replicas are to stay",
@@ -112,6 +114,8 @@ def _wants(document: Document) -> Iterator[Text]:
     yield Text(f"  batch      {engine}; {document['admission_words']}")
     if document["applied"]:
         yield Text(f"  applied    {_applied(document)}")
+    if document["rung"] != "awake" or document["idle"]["sleep_after_seconds"] is not None:
+        yield Text(f"  rung       {_rung(document)}")
     yield Text(f"  capacity   {_capacity(document['capacity'])}")
     for objective in document["objectives"]:
         bound = (
@@ -139,6 +143,24 @@ def _applied(document: Document) -> str:
         more = f" and {len(astray) - REPLICAS_NAMED} more" if len(astray) > REPLICAS_NAMED else ""
         line += f"; its own setting: {', '.join(astray[:REPLICAS_NAMED])}{more}"
     return line
+
+
+def _rung(document: Document) -> str:
+    """Who sleeps, and how long a wake takes beside a cold start."""
+    sleep, after = document["sleep"], document["idle"]["sleep_after_seconds"]
+    line = str(document["rung"])
+    if sleep["asleep_seconds"] is not None:
+        line += f" for {duration(sleep['asleep_seconds'])} (level {sleep['level']})"
+    elif after is not None:
+        line += f", asleep after {duration(after)} idle"
+    if sleep["asleep_replicas"]:
+        line += f"; {counted(sleep['asleep_replicas'], 'replicas')} asleep"
+    wake, cold, declared = (sleep[f"{name}_seconds"] for name in ("wake", "cold_start", "declared_cold_start"))
+    start = f"{duration(declared)} declared" if cold is None else f"{duration(cold)} measured"
+    woken = "no wake measured yet" if wake is None else f"the last wake took {duration(wake)}"
+    if wake is not None and sleep["engines_wake_seconds"] is not None:
+        woken += f" ({duration(sleep['engines_wake_seconds'])} in the engine)"
+    return f"{line}; {woken}, a cold start: {start}"
 
 
 def _mode(document: Document) -> str:

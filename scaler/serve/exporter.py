@@ -19,7 +19,7 @@ from prometheus_client.metrics_core import Metric
 from scaler import __version__
 from scaler.control.cold_start import measured_cold_starts
 from scaler.control.lasting import lasting
-from scaler.control.model import Admission, LoadState, Mode, Target
+from scaler.control.model import Admission, Decision, LoadState, Mode, Rung, Target
 from scaler.policy.model import Policy
 from scaler.serve.cost_metrics import COST_GAUGES, CostCounters, cost_samples
 from scaler.serve.exposition import GaugeText, labels_text
@@ -42,6 +42,10 @@ GAUGES: Mapping[str, str] = {
     "applied_batch_size": "Most sequences that a replica says it really lets run. Absent: it does not report any.",
     "applied_token_budget": "Most tokens per engine step that a replica says it really computes.",
     "applied_generation": "The target a replica says it follows. Absent while it runs its own setting.",
+    "applied_wake_seconds": "How long a replica's last wake from sleep took in the engine. Absent: it never woke.",
+    "rung": "1 for the rung the replicas should be on (awake, asleep), 0 for the other.",
+    "asleep_replicas": "Replicas whose model is off the GPU: they count as ready, and serve once they are woken.",
+    "wake_seconds": "How long the last way up took, from the decision on: from asleep, and from zero (a cold start).",
     "desired_replicas": "Replicas decided, as KEDA is told.",
     "needed_replicas": "Replicas the load asks for, before floor, ceiling and holds.",
     "replicas_floor": "Fewest replicas now.",
@@ -224,7 +228,8 @@ def _tell(samples: _Samples, snapshot: Snapshot, mono: float) -> None:
     samples.put("needed_replicas", decision.need)
     samples.put("replicas_floor", decision.floor)
     samples.put("replicas_ceiling", decision.ceiling)
-    samples.put("ready_replicas", decision.ready)
+    samples.put("ready_replicas", None if decision.ready is None else decision.ready + decision.asleep)
+    _tell_rung(samples, decision)
     samples.put("active", targets.active)
     samples.put("available", decision.available)
     samples.one_hot("load_state", "state", _words(LoadState), decision.state.value)
@@ -269,6 +274,14 @@ def _tell(samples: _Samples, snapshot: Snapshot, mono: float) -> None:
     _tell_sources(samples, snapshot)
 
 
+def _tell_rung(samples: _Samples, decision: Decision) -> None:
+    samples.one_hot("rung", "rung", _words(Rung), decision.targets.rung.value)
+    samples.put("asleep_replicas", None if decision.ready is None else decision.asleep)
+    memory = decision.next_memory
+    for rung, seconds in ((Rung.ASLEEP.value, memory.woken_seconds), ("zero", memory.loaded_seconds)):
+        samples.put("wake_seconds", seconds, **{"from": rung})
+
+
 def _tell_signal(samples: _Samples, name: str, signal: Signal[float] | Signal[Latency], mono: float) -> None:
     if not isinstance(signal, Known | Stale):
         return
@@ -289,6 +302,7 @@ def _tell_applied(samples: _Samples, snapshot: Snapshot) -> None:
         samples.put("applied_batch_size", each.batch_size, replica=each.replica)
         samples.put("applied_token_budget", each.token_budget, replica=each.replica)
         samples.put("applied_generation", each.generation, replica=each.replica)
+        samples.put("applied_wake_seconds", each.wake_seconds, replica=each.replica)
 
 
 def _tell_engine(samples: _Samples, policy: Policy) -> None:

@@ -21,6 +21,7 @@ _PHRASES: Mapping[str, str] = {
     "busiest_running": "{} running in the busiest replica",
     "queueing_replicas": "{} with a queue",
     "stalled_replicas": "{} stalled",
+    "asleep_replicas": "{} asleep",
     "asked_replicas": "{} asked for",
     "pending_replicas": "{} loading",
     "unschedulable_replicas": "{} without a node",

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit, urlunsplit
 from scaler.consume.contract import ServedTarget
 from scaler.control.cold_start import measured_cold_starts
 from scaler.control.lasting import ENDS, lasting
-from scaler.control.model import Code, Decision, LoadState, Mode, Override
+from scaler.control.model import Code, Decision, LoadState, Mode, Override, Rung
 from scaler.policy.model import Objectives
 from scaler.serve.cost_document import cost_document, season_document
 from scaler.serve.decision_document import outline, reason_document, suppressed_document
@@ -66,6 +66,7 @@ def workload_summary(workload: PublishedWorkload, mono: float, *, current: bool)
             "admission": None,
             "queue_limit": None,
             "workers": None,
+            "rung": None,
             "in_flight": None,
             "objectives": [],
             "lost_signals": [],
@@ -98,6 +99,7 @@ def workload_summary(workload: PublishedWorkload, mono: float, *, current: bool)
         "admission": decision.targets.admission.value,
         "queue_limit": decision.targets.queue_limit,
         "workers": decision.targets.workers,
+        "rung": decision.targets.rung.value,
         "in_flight": _in_flight(snapshot.signals),
         "objectives": _objectives(snapshot),
         "lost_signals": [reason.signal for reason in decision.reasons if reason.code in _LOST],
@@ -161,8 +163,10 @@ def workload_detail(workload: PublishedWorkload, mono: float, *, current: bool) 
         "idle": {
             "seconds": finite(memory.idle_seconds),
             "timeout_seconds": snapshot.policy.idle.timeout_seconds,
+            "sleep_after_seconds": snapshot.policy.idle.sleep_after_seconds,
             "last_activity": None if snapshot.activity is None else _activity(snapshot.activity, mono),
         },
+        "sleep": sleep_document(snapshot),
         "generation": snapshot.generation,
         "valid_until": instant(snapshot.valid_until),
         "tick_seconds": finite(snapshot.tick_seconds),
@@ -194,7 +198,25 @@ def served_target(snapshot: Snapshot, mono: float) -> ServedTarget:
         state=snapshot.decision.state.value,
         queue_limit=targets.queue_limit,
         workers=targets.workers,
+        rung=targets.rung.value,
+        sleep_level=snapshot.policy.idle.sleep_level if targets.rung is Rung.ASLEEP else None,
     )
+
+
+def sleep_document(snapshot: Snapshot) -> Document:
+    """The rung between warm and zero: who sleeps, and how long a wake takes beside a cold start."""
+    memory, replicas = snapshot.decision.next_memory, snapshot.policy.replicas
+    told = [each.wake_seconds for each in snapshot.signals.applied if each.wake_seconds is not None]
+    return {
+        "level": snapshot.policy.idle.sleep_level,
+        "asleep_replicas": snapshot.decision.asleep,
+        "asleep_seconds": finite(memory.asleep_seconds),
+        "waking_seconds": finite(memory.waking_seconds),
+        "wake_seconds": finite(memory.woken_seconds),
+        "engines_wake_seconds": finite(max(told, default=None)),
+        "cold_start_seconds": finite(memory.loaded_seconds),
+        "declared_cold_start_seconds": finite(replicas.cold_start_seconds),
+    }
 
 
 def objective_bounds(objectives: Objectives, name: str) -> Mapping[str, float]:

@@ -50,7 +50,8 @@ class Snapshot:
 
 def consumed(targets: Targets) -> tuple[object, ...]:
     """What the engine's side consumes: a change of any of it is another generation."""
-    return targets.batch, targets.token_budget, targets.admission.value, targets.queue_limit, targets.workers
+    companions = targets.queue_limit, targets.workers
+    return targets.batch, targets.token_budget, targets.admission.value, *companions, targets.rung.value
 
 
 @dataclass(frozen=True, slots=True)

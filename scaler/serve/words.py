@@ -125,6 +125,13 @@ WORDINGS: Mapping[Code, Wording] = {
     Code.LOAD_FAILED: Wording("a woken replica did not load in time", "a woken replica did not load within {for}"),
     Code.WAKE_BACKOFF: Wording("the last woken replica did not load: the next wake waits"),
     Code.TRAFFIC: Wording("there is traffic: {same}", "{measured}: {same}"),
+    # the rung between warm and zero
+    Code.NO_WAKE_SOURCE: Wording("no wake source is declared, so nothing would wake it: {same}"),
+    Code.WAKE_SOURCE_LOST: Wording("{signal} is not known, so nothing might wake it: {same}"),
+    Code.CANNOT_SLEEP: Wording("the engine has no sleep: {same}", held="the engine has no sleep that it tells of"),
+    Code.SLEEP_UNDECLARED: Wording("no sleep is declared any longer: {same}"),
+    Code.WAKING: Wording("replicas are waking", "replicas have been waking for {for}"),
+    Code.WAKE_FAILED: Wording("replicas were woken and sleep still", "replicas were woken {for} ago and sleep still"),
     # batch
     Code.BATCH_START: Wording("starting value: {same}"),
     Code.HIGH_LOAD: Wording("the load is high: {up}", "the load is high ({compared}): {up}"),
@@ -259,6 +266,7 @@ _NOUNS: Mapping[Target, str] = {
     Target.BATCH: "batch",
     Target.TOKEN_BUDGET: "token budget",
     Target.ADMISSION: "admission",
+    Target.RUNG: "rung",
 }
 
 
@@ -300,6 +308,8 @@ def _outcomes(target: Target, targets: Targets, batch_before: int | None) -> dic
             return dict.fromkeys(("down", "up", "same"), counted(targets.replicas, "replicas"))
         case Target.ACTIVE:
             return dict.fromkeys(("down", "up", "same"), _moved(target, float(targets.active)))
+        case Target.RUNG:
+            return dict.fromkeys(("down", "up", "same"), targets.rung.value)
         case Target.ADMISSION:
             return dict.fromkeys(("down", "up", "same"), ADMISSIONS[targets.admission])
         case Target.BATCH:

@@ -106,6 +106,16 @@ def count(coverage: Coverage, counts: Callable[[Tracked], bool]) -> Signal[float
     return Stale(fresh + held, coverage.oldest_at, fresh)
 
 
+def asleep_count(coverage: Coverage) -> Signal[float]:
+    """How many replicas say that no engine of theirs is awake. (They serve their page in their sleep, and the gauges of
+    their load stand still: of requests that come meanwhile nothing shows.)
+    """
+    told = gauge(coverage, "awake_engines", "min")
+    if isinstance(told, Unknown):
+        return told
+    return count(coverage, lambda tracked: tracked.sample.gauges.get("awake_engines") == 0)
+
+
 def counting_complete(
     coverage: Coverage, family: str, reports: Callable[[EngineSample], bool], since: float | None
 ) -> bool | Unknown:

@@ -203,6 +203,7 @@ CATALOG: Mapping[str, SignalKind] = {
     ),
     "ready_replicas": SignalKind("replicas that report and serve", "replicas", "count", _DOWN),
     "stalled_replicas": SignalKind("replicas with work and no progress", "replicas", "count"),
+    "asleep_replicas": SignalKind("replicas that report, and serve once they are woken", "replicas", "count"),
     "asked_replicas": SignalKind("replicas the target is asked to have", "replicas", "the target's own count"),
     "pending_replicas": SignalKind("replicas started and not yet ready", "replicas", "count; unschedulable left out"),
     "unschedulable_replicas": SignalKind("replicas that no node has room for: not loading", "replicas", "count"),
@@ -248,7 +249,8 @@ class Applied:
     """What one replica said, ``age_seconds`` before it was read here, that it really runs with.
 
     ``batch_size``, ``token_budget`` and ``running`` (sequences) are None where it does not tell; ``generation`` is that
-    of the published target it follows, None while it runs its own setting.
+    of the published target it follows, None while it runs its own setting. ``rung`` is "awake" or "asleep", None where
+    it knows no sleep, and ``wake_seconds`` how long its last wake took.
     """
 
     replica: str
@@ -258,6 +260,8 @@ class Applied:
     admission: str = "open"
     running: int | None = None
     generation: int | None = None
+    rung: str | None = None
+    wake_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,6 +281,7 @@ class Signals:
     saturated_sequences: Signal[float] = _NO_SOURCE
     ready_replicas: Signal[float] = _NO_SOURCE
     stalled_replicas: Signal[float] = _NO_SOURCE
+    asleep_replicas: Signal[float] = _NO_SOURCE
     asked_replicas: Signal[float] = _NO_SOURCE
     pending_replicas: Signal[float] = _NO_SOURCE
     unschedulable_replicas: Signal[float] = _NO_SOURCE

@@ -47,6 +47,7 @@ FAMILIES: Final[Mapping[str, tuple[Kind, ...]]] = {
     "generation_tokens": ("counter",),
     "admission_rejections": ("counter",),
     "steps": ("counter",),
+    "awake_engines": ("gauge",),
     "ttft": ("histogram",),
     "tpot": ("histogram",),
     "e2e": ("histogram",),
@@ -58,8 +59,9 @@ FAMILIES: Final[Mapping[str, tuple[Kind, ...]]] = {
 }
 
 #: Families whose absence says nothing: arrivals are derived where no counter tells them, and ``steps`` (whatever counts
-#: while the engine computes) is needed only where nothing else moves during one long answer.
-OPTIONAL: Final = frozenset({"arrivals", "steps"})
+#: while the engine computes) is needed only where nothing else moves during one long answer; ``awake_engines`` (0 while
+#: the model is off the GPU) exists where an engine can be put to sleep.
+OPTIONAL: Final = frozenset({"arrivals", "steps", "awake_engines"})
 
 #: Unix time at which the engine's process began; every Prometheus client library names it so.
 PROCESS_START: Final = "process_start_time_seconds"
@@ -78,7 +80,7 @@ class Preset:
     rank_labels: frozenset[str]
     not_applicable: Mapping[str, str]
     """Family → why this engine does not have it, for a person. Beside the declared ones: ``arrivals`` where nothing
-    counts requests, and ``gpu_memory_free`` where the engine preallocates."""
+    counts requests, ``awake_engines`` where it has no sleep, ``gpu_memory_free`` where the engine preallocates."""
     families: Mapping[str, Family]
     wanted: frozenset[str]
     """Every normalised sample name that any family may be read from, and the process start."""
@@ -155,6 +157,8 @@ def _not_applicable(declared: _PresetFile) -> dict[str, str]:
     reasons = {key: f"engine {declared.name}: {reason}" for key, reason in declared.not_applicable.items()}
     if not declared.families.keys() & {"arrivals", "finished", "ttft"}:
         reasons["arrivals"] = f"engine {declared.name}: it counts no requests"
+    if "awake_engines" not in declared.families:
+        reasons["awake_engines"] = f"engine {declared.name}: it does not tell of any sleep"
     if declared.preallocates_gpu_memory:
         reasons["gpu_memory_free"] = (
             f"engine {declared.name}: the engine preallocates GPU memory, so a full card is no load; "

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from scaler.policy.model import Policy
-from scaler.signals.coverage import Coverage, count, cover, gauge
+from scaler.signals.coverage import Coverage, asleep_count, count, cover, gauge
 from scaler.signals.flow import ARRIVALS, FINISHED, GENERATION_TOKENS, PREEMPTIONS, PROMPT_TOKENS, RECENT_SECONDS
 from scaler.signals.history import History
 from scaler.signals.horizon import look_back
@@ -59,6 +59,7 @@ _SIGNALS_OF: Mapping[str, tuple[str, ...]] = {
     "kv_capacity_tokens": ("kv_capacity_tokens",),
     "preemptions": ("preemptions_recent",),
     "gpu_memory_free": ("gpu_memory_free_ratio",),
+    "awake_engines": ("asleep_replicas",),
 }
 
 
@@ -161,6 +162,7 @@ def _measured(history: History, coverage: Coverage, window_seconds: float) -> Si
         saturated_sequences=_saturated(coverage),
         ready_replicas=count(coverage, lambda tracked: not coverage.stalled(tracked)),
         stalled_replicas=count(coverage, coverage.stalled),
+        asleep_replicas=asleep_count(coverage),
         e2e_seconds=window.latency("e2e", quiet),
         ttft_seconds=window.latency("ttft", quiet),
         tpot_seconds=window.latency("tpot", quiet),
@@ -241,7 +243,7 @@ def _no_replica(at: float, reason: str, asked: float | None) -> Signals:
     missing = NotApplicable(reason) if asked is None else Unknown(f"of {asked:g} replicas asked for none is ready")
     nothing: dict[str, Any] = {name: missing for name in CATALOG if name not in NOT_FROM_ENGINES}
     zero = Known(0.0, at)
-    return replace(Signals(**nothing), ready_replicas=zero, stalled_replicas=zero)
+    return replace(Signals(**nothing), ready_replicas=zero, stalled_replicas=zero, asleep_replicas=zero)
 
 
 def _all_zero(at: float) -> Signals:
@@ -259,6 +261,7 @@ def _all_zero(at: float) -> Signals:
         saturated_sequences=nothing,
         ready_replicas=zero,
         stalled_replicas=zero,
+        asleep_replicas=zero,
         e2e_seconds=nothing,
         ttft_seconds=nothing,
         tpot_seconds=nothing,
@@ -316,6 +319,11 @@ def _with_applied(signals: Signals, observation: Observation) -> Signals:
     """``signals`` with what replicas reported to run with. The least of those that report: which others there are is
     not known, but one replica at least runs no more than this.
     """
+    sleeping = [each.age_seconds for each in observation.applied if each.rung == "asleep"]
+    if sleeping and isinstance(signals.asleep_replicas, Unknown):
+        # A version that does not tell it on its page: then its agent does.
+        asleep = Known(float(len(sleeping)), observation.at - max(sleeping))
+        signals = replace(signals, asleep_replicas=asleep)
     told = [(each.batch_size, each.age_seconds) for each in observation.applied if each.batch_size is not None]
     if not told:
         return replace(signals, applied=observation.applied)

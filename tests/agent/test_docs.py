@@ -19,6 +19,7 @@ from scaler.agent.ruling import Ruling
 from scaler.cli import app
 from scaler.consume.engine import EngineBatch
 from scaler.consume.link import Followed
+from scaler.consume.rung_link import Slept
 from scaler.policy.layers import PolicyFile
 from scaler.signals.gpu import GpuTelemetry
 from tests.agent.test_ruling import target
@@ -59,6 +60,7 @@ def test_the_metrics_listed_are_all_the_metrics_there_are() -> None:
         engine_read=True,
         ruling=Ruling(),
         followed=Followed(8, EngineBatch(8, 64, 64)),
+        slept=Slept("awake", "awake", wake_seconds=2.5),
     )
     registry = CollectorRegistry()
     registry.register(AgentCollector(lambda: state, hostname="n", gpu_metrics=True))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -13,8 +14,8 @@ from scaler.agent.ruling import Ruling, rule
 from scaler.consume.contract import ADMISSIONS, Admission, ServedTarget
 
 
-def target(batch: int | None = 32, *, admission: Admission = "open", generation: int = 7) -> ServedTarget:
-    return ServedTarget("chat/m", batch, 2048, admission, generation, datetime(2026, 6, 3, tzinfo=UTC), 30.0)
+def target(batch: int | None = 32, *, admission: Admission = "open", generation: int = 7, **more: Any) -> ServedTarget:
+    return ServedTarget("chat/m", batch, 2048, admission, generation, datetime(2026, 6, 3, tzinfo=UTC), 30.0, **more)
 
 
 def test_the_target_rules() -> None:

@@ -18,6 +18,7 @@ from scaler.consume.contract import (
     ADMISSIONS,
     LONGEST_WAIT_SECONDS,
     REPORT_BYTES,
+    RUNGS,
     AppliedReport,
     ContractError,
     ServedTarget,
@@ -42,6 +43,8 @@ targets = st.builds(
     state=st.sampled_from(["high", "normal"]),
     queue_limit=sizes,
     workers=sizes,
+    rung=st.sampled_from(RUNGS),
+    sleep_level=st.none() | st.integers(1, 2),
 )
 reports = st.builds(
     AppliedReport,
@@ -51,6 +54,8 @@ reports = st.builds(
     admission=admissions,
     running=st.none() | st.integers(0, 1_000_000),
     generation=st.none() | st.integers(0, 10**9),
+    rung=st.none() | st.sampled_from(RUNGS),
+    wake_seconds=st.none() | st.floats(0, 86_400),
 )
 
 
@@ -68,6 +73,14 @@ def test_a_target_survives_the_wire(target: ServedTarget) -> None:
 def test_a_report_survives_the_wire(report: AppliedReport) -> None:
     assert len(report.body()) <= REPORT_BYTES
     assert parse_report(report.body()) == report
+
+
+def test_a_rung_that_nobody_knows_is_read_as_awake() -> None:
+    assert parse_target(served(rung="hibernating")).rung == "awake"
+
+
+def test_a_report_of_an_engine_without_sleep_is_as_scalers_of_before_take_it() -> None:
+    assert set(AppliedReport("a", 8).document()).isdisjoint({"rung", "wake_seconds"})
 
 
 def test_what_a_later_version_adds_to_a_target_is_ignored() -> None:
@@ -110,6 +123,10 @@ def test_a_target_that_cannot_be_meant_is_refused(body: str | bytes, told: str) 
         ('{"replica": "a\\nb", "batch_size": 8}', '"replica" must be the pod\'s name'),
         ('{"replica": "a", "batch_size": 8, "bach": 1}', "unknown field 'bach'; the fields are replica, batch_size"),
         ('{"replica": "a", "batch_size": 8, "running": -1}', '"running" must lie in 0 ..'),
+        ('{"replica": "a", "batch_size": 8, "rung": "dozing"}', '"rung" must be one of awake, asleep, or null'),
+        ('{"replica": "a", "batch_size": 8, "rung": ["asleep"]}', '"rung" must be one of awake, asleep, or null'),
+        ('{"replica": "a", "batch_size": 8, "wake_seconds": -1}', '"wake_seconds" must be seconds in 0 .. 86400'),
+        ('{"replica": "a", "batch_size": 8, "wake_seconds": true}', '"wake_seconds" must be seconds in 0 .. 86400'),
         (b" " * (REPORT_BYTES + 1), "4096 are the most"),
     ],
 )

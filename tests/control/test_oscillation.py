@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaler.control.model import Code, Swing, Target
+from scaler.control.model import Code, Target
 from scaler.control.oscillation import MOST_TURNS, WIDEN, WIDEST, WINDOW_SECONDS, swung
+from scaler.control.swing import Swing
 from scaler.policy.model import Batch, Capacity, MemoryGuard, Policy, ReplicaRange
 from tests.control.timeline import Timeline
 

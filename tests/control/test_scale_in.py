@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from scaler.control.lasting import lasting
-from scaler.control.model import Code, LoadState, Swing
+from scaler.control.model import Code, LoadState
+from scaler.control.swing import Swing
 from scaler.policy.model import Batch, Capacity, LoadThresholds, Objectives, Policy, ReplicaRange
 from tests.control.timeline import Timeline, latency
 

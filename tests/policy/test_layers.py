@@ -167,7 +167,12 @@ def test_clock_times_need_no_quotes(path: Path) -> None:
         ("- a\n", f'1: ["a"] is not a policy file; write a mapping with {", ".join(SECTIONS)}'),
         ("defaults: 5\n", "1: defaults: 5 is not allowed; write a mapping"),
         ("workloads:\n  a/b: []\n", "2: workloads.a/b: [] is not allowed; write a mapping of policy keys"),
-        ("defaults:\n  idle: 5\n", "2: defaults.idle: 5 is not allowed; write a mapping with the keys timeout_seconds"),
+        ("defaults:\n  push: 5\n", "2: defaults.push: 5 is not allowed; write a mapping with the keys enabled, "
+         "report_every_seconds, demand_ttl_seconds, wake_ttl_seconds"),
+        ("defaults:\n  idle: {sleep_after_seconds: 1800}\n", "2: defaults.idle: sleep_after_seconds (1800) is not "
+         "below timeout_seconds (1800): it would be at zero before it sleeps; lower the one or raise the other"),
+        ("defaults:\n  idle:\n    sleep_level: 3\n",
+         "3: defaults.idle.sleep_level: 3 is not allowed; write a whole number from 1 to 2"),
         ("defaults:\n\tidle: 5\n", "2: is not YAML: a tab; indent with spaces"),
         ("defaults:\n  replicas: {max: true}\n",
          "2: defaults.replicas.max: true is not allowed; write a whole number from 1 to 100000 (or null to unset)"),

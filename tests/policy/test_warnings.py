@@ -41,6 +41,14 @@ def test_a_complete_policy_has_no_warnings() -> None:
             "push.wake_ttl_seconds (900) is not above replicas.load_timeout_seconds (900), so a wake whose load fails",
         ),
         ({"warm": {"floor": 9}}, "warm.floor (9) is above replicas.max (8)"),
+        (
+            {"push": {}, "replicas": {"min": 1, "max": 8}, "idle": {"sleep_after_seconds": 300}},
+            "idle.sleep_after_seconds is not used, for no wake source is declared",
+        ),
+        (
+            {"warm": {"floor": 1}, "idle": {"sleep_after_seconds": 300}},
+            "idle.sleep_after_seconds is not used, for warm.floor (1) keeps awake",
+        ),
         ({"replicas": {"max": 8, "activation": 9}}, "replicas.activation (9) is above replicas.max (8)"),
         (
             {"jump": {"rows": [{"rate_at_least": 1, "batch": 33, "replicas": 2}]}},

@@ -180,7 +180,7 @@ async def test_a_prometheus_is_told_by_workload_and_ends_in_policy_lines() -> No
     result, url = await asked(api, "--header", "X-Scope-OrgID: chat")
     said = " ".join(result.stdout.split())
     assert result.exit_code == 0, result.output
-    assert "engine vllm (10 of 17 families): workloads: 2, replicas: 3" in said
+    assert "engine vllm (10 of 18 families): workloads: 2, replicas: 3" in said
     assert 'namespace="chat", model_name="a": replicas: 2' in said
     assert "DCGM: 1 of 11 fields, 1 GPUs or MIG instances, held by pods in: chat" in said
     assert "kube-state-metrics: there" in said

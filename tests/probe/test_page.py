@@ -129,7 +129,7 @@ def test_a_nan_is_there_but_not_usable() -> None:
 def test_the_wrong_engine_is_said_with_the_right_one() -> None:
     report = looked(body("vllm-0.32-load"), engine="tgi")
     assert not report.usable
-    assert "it fits engine vllm (17 of 17 families); leave --engine out to see it" in report.warnings
+    assert "it fits engine vllm (18 of 18 families); leave --engine out to see it" in report.warnings
     partly = looked(body("trtllm"), engine="triton")
     assert partly.usable
     assert any("fits trtllm" in warning for warning in partly.warnings)

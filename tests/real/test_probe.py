@@ -25,7 +25,7 @@ def probe(*arguments: str) -> Result:
 def test_a_real_vllm_misses_nothing(vllm: vllm_cpu.Server) -> None:
     result = probe(vllm.metrics_url)
     assert result.exit_code == 0, result.output
-    assert "engine: vllm (17 of 17 families)" in result.stdout
+    assert "engine: vllm (18 of 18 families)" in result.stdout
     assert "missing" not in result.stdout
     lines = PolicyFile.parse("p.yaml", result.stdout[result.stdout.index("workloads:") :])
     (name,) = lines.workloads

@@ -18,12 +18,13 @@ from scaler.control.model import (
     Memory,
     Mode,
     Reason,
+    Rung,
     Suppressed,
     Target,
     Targets,
 )
 from scaler.control.season import Expected, Season, Skill
-from scaler.policy.model import Budget, Gpu, Price, PriceWindow, Seasonal
+from scaler.policy.model import Budget, Gpu, Idle, Price, PriceWindow, Seasonal
 from scaler.serve.explain import NOT_REPORTED, explain
 from scaler.serve.render import workload_detail
 from scaler.serve.snapshot import SourceHealth
@@ -96,6 +97,22 @@ def test_it_says_what_it_costs_and_what_the_budget_leaves() -> None:
     assert "cost  " not in explained()
     spent = explained(policy=priced, next_memory=Memory(bill=bill), budget=Room(100.0, 100.0, 1, True), width=200)
     assert "nothing is left, and the floor stands" in spent
+
+
+def test_it_says_who_sleeps_and_how_long_a_wake_takes_beside_a_cold_start() -> None:
+    policy = POLICY.model_copy(update={"idle": Idle(sleep_after_seconds=300, sleep_level=2)})
+    memory = Memory(asleep_seconds=720.0, woken_seconds=3.5, loaded_seconds=140.0)
+    told = replace(SIGNALS, applied=(Applied("chat-0", 1.0, None, rung="asleep", wake_seconds=2.5),))
+    targets = Targets(1, True, None, rung=Rung.ASLEEP)
+    text = explained(200, targets=targets, ready=0, asleep=1, next_memory=memory, policy=policy, signals=told)
+    assert (
+        "rung       asleep for 12 min (level 2); 1 replica asleep; the last wake took 3.5 s (2.5 s in the engine)"
+        in text
+    )
+    assert "a cold start: 2 min 20 s measured" in text
+    text = explained(200, policy=policy)
+    assert "rung       awake, asleep after 5 min idle; no wake measured yet, a cold start: 2 min declared" in text
+    assert "  rung  " not in explained()
 
 
 def test_it_says_what_one_replica_serves_and_how_that_is_known() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -14,13 +15,24 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from scaler.control.budget import Bill
 from scaler.control.cold_start import ColdStarts
-from scaler.control.model import CapacityEstimate, Code, LoadState, Memory, Mode, Override, Suppressed, Target, Targets
+from scaler.control.model import (
+    CapacityEstimate,
+    Code,
+    LoadState,
+    Memory,
+    Mode,
+    Override,
+    Rung,
+    Suppressed,
+    Target,
+    Targets,
+)
 from scaler.control.season import Expected, Season, Skill
 from scaler.policy.model import Budget, Gpu, Objectives, Price, PriceWindow
 from scaler.serve.exporter import GAUGES, WorkloadCollector
 from scaler.serve.snapshot import SourceHealth
 from scaler.signals.model import CATALOG, Applied, Known, Signals
-from tests.serve.tide import POLICY, START, FakeWorkloads, snapshot
+from tests.serve.tide import POLICY, SIGNALS, START, FakeWorkloads, snapshot
 
 Series = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
@@ -295,12 +307,14 @@ def test_every_gauge_has_help_and_is_told_by_a_full_workload(workloads: FakeWork
     )
     override, seen = Override(3, None, START + timedelta(minutes=5), "ana"), ColdStarts(warm=(60.0,) * 5)
     season = Season(slots_known=672, weekly=Skill(96.0, 1.0, 10.0, 50.0))
-    memory = Memory(override=override, shrunk_seconds=40.0, cold_starts=seen, season=season)
+    memory = Memory(override=override, shrunk_seconds=40.0, cold_starts=seen, season=season, woken_seconds=3.5)
+    applied = (Applied("chat-0", 1.0, 16, 2048, generation=7, rung="awake", wake_seconds=2.5),)
     workload.snapshot = snapshot(
         targets=Targets(2, True, 32, 1024, queue_limit=8, workers=32),
         policy=grows,
         next_memory=memory,
         season=Expected(2.5, 3.0, "weekly"),
+        signals=replace(SIGNALS, applied=applied),
     )
     workload.guarded_mono = 100.5
     scraped = Scraped(workloads)
@@ -342,6 +356,20 @@ def test_of_a_season_that_is_not_believed_no_arrivals_are_told(workloads: FakeWo
     assert scraped.value("season_believed") == 0
     assert scraped.value("season_unexplained_ratio", period="daily") == pytest.approx(0.98)
     assert scraped.value("season_known_ratio") == pytest.approx(1 / 28)
+
+
+def test_what_sleeps_is_ready_and_a_wake_stands_beside_a_cold_start(workloads: FakeWorkloads) -> None:
+    workload = workloads.get("team-a/chat")
+    assert workload is not None
+    memory = Memory(woken_seconds=3.5, loaded_seconds=140.0)
+    workload.snapshot = snapshot(
+        targets=Targets(2, True, None, rung=Rung.ASLEEP), ready=0, asleep=2, next_memory=memory
+    )
+    scraped = Scraped(workloads)
+    assert (scraped.value("ready_replicas"), scraped.value("asleep_replicas")) == (2, 2)
+    assert (scraped.value("rung", rung="asleep"), scraped.value("rung", rung="awake")) == (1, 0)
+    assert scraped.value("wake_seconds", **{"from": "asleep"}) == 3.5
+    assert scraped.value("wake_seconds", **{"from": "zero"}) == 140.0
 
 
 def test_who_rules_and_what_the_laws_would_tell(workloads: FakeWorkloads) -> None:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from scaler.control.model import CapacityEstimate, Memory, Mode, Override, Targets
+from scaler.control.model import CapacityEstimate, Memory, Mode, Override, Rung, Targets
+from scaler.policy.model import Idle
 from scaler.serve.decision_document import adjustment
 from scaler.serve.render import endpoint_label, served_target, workload_detail, workload_summary
-from scaler.signals.model import CATALOG, Known, Signals
-from tests.serve.tide import START, FakeWorkloads, adjusted, snapshot
+from scaler.signals.model import CATALOG, Applied, Known, Signals
+from tests.serve.tide import POLICY, SIGNALS, START, FakeWorkloads, adjusted, snapshot
 
 
 def detail(**changes: Any) -> dict[str, Any]:
@@ -112,10 +114,34 @@ def test_a_target_names_only_what_an_engine_needs() -> None:
         "admission": "open",
         "queue_limit": None,
         "workers": None,
+        "rung": "awake",
+        "sleep_level": None,
         "generation": 7,
         "valid_until": "2025-03-03T09:01:00.000Z",
         "valid_seconds": 47.5,
         "state": "critical",
+    }
+
+
+def test_a_target_of_sleepers_says_how_deep() -> None:
+    policy = POLICY.model_copy(update={"idle": Idle(sleep_after_seconds=300, sleep_level=2)})
+    document = served_target(snapshot(targets=Targets(1, True, None, rung=Rung.ASLEEP), policy=policy), mono=112.5)
+    assert (document.rung, document.sleep_level) == ("asleep", 2)
+
+
+def test_a_wake_stands_beside_a_cold_start() -> None:
+    memory = Memory(asleep_seconds=60.0, woken_seconds=3.5, loaded_seconds=140.0)
+    applied = (Applied("a", 1.0, None, rung="awake", wake_seconds=2.0), Applied("b", 1.0, None, wake_seconds=2.5))
+    sleep = detail(next_memory=memory, asleep=1, signals=replace(SIGNALS, applied=applied))["sleep"]
+    assert sleep == {
+        "level": 1,
+        "asleep_replicas": 1,
+        "asleep_seconds": 60.0,
+        "waking_seconds": None,
+        "wake_seconds": 3.5,
+        "engines_wake_seconds": 2.5,
+        "cold_start_seconds": 140.0,
+        "declared_cold_start_seconds": 120.0,
     }
 
 

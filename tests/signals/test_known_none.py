@@ -17,9 +17,9 @@ NO_ANSWER = "the name server did not answer"
 def test_with_no_replica_there_is_nothing_for_an_engine_to_say() -> None:
     signals = Timeline().at(0, absent=NOBODY)
 
-    assert signals.ready_replicas == signals.stalled_replicas == Known(0.0, 0)
+    assert signals.ready_replicas == signals.stalled_replicas == signals.asleep_replicas == Known(0.0, 0)
     for name in CATALOG:
-        if name not in (*NOT_FROM_ENGINES, "ready_replicas", "stalled_replicas"):
+        if name not in (*NOT_FROM_ENGINES, "ready_replicas", "stalled_replicas", "asleep_replicas"):
             assert getattr(signals, name) == NotApplicable(NOBODY), name
 
 

@@ -338,6 +338,16 @@ def test_whatever_the_engine_says_no_gauge_is_nan_infinite_or_negative(
     assert all(buckets.bounds[-1] == math.inf for series in sample.histograms.values() for buckets in series.values())
 
 
+@pytest.mark.parametrize(("state", "awake"), [("awake", 1.0), ("weights_offloaded", 0.0), ("discard_all", 0.0)])
+def test_vllm_tells_in_its_sleep_that_it_sleeps(state: str, awake: float) -> None:
+    page = "".join(
+        f'vllm:engine_sleep_state{{engine="0",model_name="tiny",sleep_state="{word}"}} {float(word == state)}\n'
+        for word in ("awake", "weights_offloaded", "discard_all")
+    )
+    page += 'vllm:num_requests_running{engine="0",model_name="tiny"} 0.0\n'
+    assert read(page).gauges["awake_engines"] == awake
+
+
 # Presets as data.
 
 

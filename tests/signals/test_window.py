@@ -49,6 +49,27 @@ def test_gauges_are_summed_over_pods_and_ratios_are_not() -> None:
     assert signals.ready_replicas == Known(2.0, 0)
 
 
+def test_replicas_that_say_that_no_engine_of_theirs_is_awake_are_asleep_and_ready_all_the_same() -> None:
+    signals = Timeline().at(0, a=pod(running=1, awake_engines=2), b=pod(running=0, awake_engines=0))
+    assert (signals.asleep_replicas, signals.ready_replicas) == (Known(1.0, 0), Known(2.0, 0))
+    signals = Timeline().at(0, a=pod(running=1), b=down())
+    assert signals.asleep_replicas == Unknown("no endpoint reports awake_engines")
+
+
+def test_one_that_cannot_be_read_is_not_awake_for_that() -> None:
+    line = Timeline()
+    line.at(0, a=pod(running=0, awake_engines=0), b=pod(running=0, awake_engines=1))
+    held = line.at(60, a=down(), b=pod(running=0, awake_engines=1))
+    assert held.asleep_replicas == Stale(1.0, 0, 0.0)
+
+
+def test_where_the_page_does_not_tell_it_the_agents_do() -> None:
+    told = (Applied("a", 3.0, None, rung="asleep"), Applied("b", 4.0, None, rung="awake"))
+    seen = Observation(100.0, {"a": replace(pod(running=0), at=100.0)}, applied=told)
+    _, signals = fold(History(), seen, 100.0, Policy(), interval_seconds=5.0)
+    assert signals.asleep_replicas == Known(1.0, 97.0)
+
+
 def test_what_replicas_report_to_run_with_is_the_least_of_them_and_as_old_as_the_oldest() -> None:
     told = (Applied("a", 3.0, 32, generation=7), Applied("b", 12.0, 64), Applied("c", 1.0, None))
     seen = Observation(100.0, {"a": replace(pod(running=1), at=100.0)}, applied=told)
@@ -341,7 +362,7 @@ def test_what_is_remembered_does_not_grow_with_time_or_with_pods_that_come_and_g
 @pytest.mark.parametrize("name", list(CATALOG))
 def test_every_signal_of_the_catalog_is_given_by_the_fold(name: str) -> None:
     everything = {"running": 1, "waiting": 1, "kv_use": 0.1, "kv_use_mean": 0.1, "kv_capacity_tokens": 9}
-    everything |= {"applied_batch": 8, "gpu_busy": 0.1, "sm_active": 0.1, "gpu_memory_free": 0.1}
+    everything |= {"awake_engines": 1, "applied_batch": 8, "gpu_busy": 0.1, "sm_active": 0.1, "gpu_memory_free": 0.1}
     counters = ("finished", "preemptions", "prompt_tokens", "generation_tokens")
     latencies = ("ttft", "tpot", "e2e", "queue", "prefill", "decode", "prompt_length", "generation_length")
     line = Timeline()
