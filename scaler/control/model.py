@@ -265,9 +265,9 @@ class Memory:
     override_seconds: float | None = None
     set_aside: Targets | None = None
     advised_replicas: int | None = None
-    replicas_swing: Swing = Swing()
-    batch_swing: Swing = Swing()
-    token_budget_swing: Swing = Swing()
+    replicas_swing: Swing = field(default_factory=Swing)
+    batch_swing: Swing = field(default_factory=Swing)
+    token_budget_swing: Swing = field(default_factory=Swing)
     running_mean: float | None = None
     unevenness: float | None = None
     overload_seconds: float | None = None
