@@ -11,6 +11,7 @@ from scaler.agent.command import agent
 from scaler.check.command import check
 from scaler.lab.backtest.command import backtest
 from scaler.lab.commands import lab
+from scaler.lab.savings.command import savings
 from scaler.pack.command import rules
 from scaler.pack.dashboards.command import dashboards
 from scaler.probe.command import probe
@@ -30,7 +31,7 @@ app = typer.Typer(
     ask [bold]loadtide explain NAMESPACE/NAME[/bold] why it decided what it did. [bold]loadtide check FILE...[/bold]
     finds mistakes in ScaledObjects and policies before they cost anything.""",
 )
-for command in (serve, agent, explain, override, check, probe, backtest, rules, dashboards):
+for command in (serve, agent, explain, override, check, probe, backtest, savings, rules, dashboards):
     app.command()(command)
 app.add_typer(lab)
 

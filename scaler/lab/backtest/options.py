@@ -55,7 +55,7 @@ def meant(options: Options, now: float) -> tuple[Setting, PrometheusServer]:
     register_presets(options.presets)
     file = PolicyFile.empty() if options.policy is None else PolicyFile.load(options.policy)
     resolved = _resolved(file, options)
-    server = _server(file, resolved, options)
+    server = server_meant(file, options.prometheus or resolved.policy.prometheus.source, options)
     end = now if options.until is None else read_time(options.until)
     if end > now:
         raise ValueError(f"--until {options.until}: lies in the future; nothing has been recorded there yet")
@@ -86,7 +86,7 @@ def _resolved(file: PolicyFile, options: Options) -> Resolved:
     unknown = [warning for warning in resolved.warnings if warning.startswith("unknown key")]
     if unknown:
         raise ValueError("\n".join(f"--set: {warning}" for warning in unknown))
-    labels = dict(_pair(text, "--match", "model_name=llama") for text in options.match)
+    labels = labels_meant(options.match)
     if not labels:
         return resolved
     group = resolved.policy.prometheus
@@ -97,9 +97,10 @@ def _resolved(file: PolicyFile, options: Options) -> Resolved:
     return Resolved(resolved.policy.model_copy(update={"prometheus": prometheus}), resolved.warnings)
 
 
-def _server(file: PolicyFile, resolved: Resolved, options: Options) -> PrometheusServer:
-    """The server that is asked: one of the policy file, or by its URL and the credentials typed."""
-    name = options.prometheus or resolved.policy.prometheus.source
+def server_meant(file: PolicyFile, name: str | None, options: Options) -> PrometheusServer:
+    """The server that is asked: one of the policy file by ``name``, or by its URL and the credentials typed. Raises
+    ``ValueError`` that says what to write instead.
+    """
     if name is None:
         raise ValueError(
             "no server: write --prometheus http://prometheus.monitoring:9090, or let the workload name a source of the "
@@ -138,6 +139,11 @@ def _credentials(options: Options) -> dict[str, Any]:
 def _policy_source(options: Options) -> str:
     source = "the defaults" if options.policy is None else str(options.policy)
     return f"{source} with {', '.join(options.values)}" if options.values else source
+
+
+def labels_meant(match: tuple[str, ...]) -> dict[str, str]:
+    """``--match LABEL=VALUE``, as often as it was given. Raises ``ValueError``."""
+    return dict(_pair(text, "--match", "model_name=llama") for text in match)
 
 
 def _told(error: ValidationError) -> str:

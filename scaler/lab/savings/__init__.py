@@ -1,0 +1,1 @@
+"""What loadtide's decisions saved, by what a Prometheus has recorded of them."""
