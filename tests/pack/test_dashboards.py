@@ -145,7 +145,7 @@ def test_the_choices_are_the_same_on_every_dashboard_and_all_means_all(uid: str)
     assert {"namespace", "workload", "model_name"} <= chosen.keys()
     for variable in chosen.values():
         assert (variable["multi"], variable["includeAll"], variable["allValue"]) == (True, True, ".+")
-        assert variable["query"].startswith("label_values(")
+        assert variable["query"].startswith("query_result(" if variable["name"] == "node" else "label_values(")
 
 
 def test_a_choice_is_matched_as_a_pattern_and_one_by_model_hides_no_engine_that_names_none() -> None:
@@ -154,7 +154,7 @@ def test_a_choice_is_matched_as_a_pattern_and_one_by_model_hides_no_engine_that_
         for label, operator, text in re.findall(r'(\w+)(=~|=|!=|!~)"([^"]*\$(?!__)[^"]*)"', expr):
             assert operator == "=~", where
             used.add(text)
-            if label in ("model_name", "Hostname"):  # labels that a series may lack
+            if label in ("model_name", "Hostname", "hostname"):  # labels that a series may lack
                 assert text.endswith("|"), where
     assert {"$namespace", "$workload", "$model_name|", "$node|"} <= used
 

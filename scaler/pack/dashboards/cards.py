@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from scaler.pack.dashboards.model import Panel, Query, Row, Word
-from scaler.pack.promql import by
+from scaler.pack.promql import by, replaced
 
 ABSENT = "The DCGM exporter is not scraped"
 #: MiB. Exporters before 2024 wrote fields that a card lacks as huge numbers.
 _LARGEST_MEMORY = 100_000_000
 
-_CARD = "Hostname, gpu, UUID, modelName"
-_CARD_LEGEND = "{{Hostname}} GPU {{gpu}} ({{modelName}})"
+#: The node's label, and how exporters spelt it before May 2026 (NVIDIA/dcgm-exporter#655).
+NODE, NODE_BEFORE = "hostname", "Hostname"
+_CARD = f"{NODE}, gpu, UUID, modelName"
+_CARD_LEGEND = "{{hostname}} GPU {{gpu}} ({{modelName}})"
 _SLICE = f"{_CARD}, GPU_I_ID, GPU_I_PROFILE"
-_SLICE_LEGEND = "{{Hostname}} GPU {{gpu}} instance {{GPU_I_ID}} ({{GPU_I_PROFILE}})"
+_SLICE_LEGEND = "{{hostname}} GPU {{gpu}} instance {{GPU_I_ID}} ({{GPU_I_PROFILE}})"
 
 
 def card_rows() -> tuple[Row, ...]:
@@ -21,8 +23,8 @@ def card_rows() -> tuple[Row, ...]:
 
 
 def field(name: str, matchers: str = "") -> str:
-    """A field's series on the chosen nodes."""
-    return f'{name}{{Hostname=~"$node|"{"," if matchers else ""}{matchers}}}'
+    """A field's series on the chosen nodes, by whichever label says the node: the other one is absent, so empty."""
+    return f'{name}{{{NODE}=~"$node|",{NODE_BEFORE}=~"$node|"{"," if matchers else ""}{matchers}}}'
 
 
 def memory(name: str, matchers: str = "") -> str:
@@ -31,7 +33,11 @@ def memory(name: str, matchers: str = "") -> str:
 
 
 def _by_card(vector: str) -> str:
-    return by("max", _CARD, vector)
+    return by("max", _CARD, _on_node(vector))
+
+
+def _on_node(vector: str) -> str:
+    return replaced(vector, NODE, "$1", NODE_BEFORE, "(.+)")
 
 
 def _cards() -> tuple[Panel, ...]:
@@ -107,7 +113,7 @@ def _cards() -> tuple[Panel, ...]:
             nothing=ABSENT,
             width=24,
             height=6,
-            labels={"Hostname": "Node", "gpu": "GPU", "modelName": "Model", "UUID": "UUID"},
+            labels={NODE: "Node", "gpu": "GPU", "modelName": "Model", "UUID": "UUID"},
             needs="dcgm",
         ),
     )
@@ -122,8 +128,8 @@ def _instances() -> tuple[Panel, ...]:
             "mbytes",
             "Device memory that each MIG instance uses and has free.",
             (
-                Query(by("max", _SLICE, memory("DCGM_FI_DEV_FB_USED", split)), f"{_SLICE_LEGEND} used"),
-                Query(by("min", _SLICE, memory("DCGM_FI_DEV_FB_FREE", split)), f"{_SLICE_LEGEND} free"),
+                Query(by("max", _SLICE, _on_node(memory("DCGM_FI_DEV_FB_USED", split))), f"{_SLICE_LEGEND} used"),
+                Query(by("min", _SLICE, _on_node(memory("DCGM_FI_DEV_FB_FREE", split))), f"{_SLICE_LEGEND} free"),
             ),
             nothing="No MIG instances",
             needs="dcgm",
@@ -133,7 +139,7 @@ def _instances() -> tuple[Panel, ...]:
             "timeseries",
             "percentunit",
             "Share of the time the instance's engine was active: the one utilisation that an instance has.",
-            (Query(by("max", _SLICE, field("DCGM_FI_PROF_GR_ENGINE_ACTIVE", split)), _SLICE_LEGEND),),
+            (Query(by("max", _SLICE, _on_node(field("DCGM_FI_PROF_GR_ENGINE_ACTIVE", split))), _SLICE_LEGEND),),
             nothing="No MIG instances",
             maximum=1.0,
             needs="dcgm",

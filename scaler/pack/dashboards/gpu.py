@@ -7,7 +7,7 @@ would be several lines.
 
 from __future__ import annotations
 
-from scaler.pack.dashboards.cards import ABSENT, card_rows, field, memory
+from scaler.pack.dashboards.cards import ABSENT, NODE, NODE_BEFORE, card_rows, field, memory
 from scaler.pack.dashboards.model import Dashboard, Panel, Query, Row, Step, Variable
 from scaler.pack.dashboards.queries import VARIABLES, chosen, chosen_model, marks, signal
 from scaler.pack.dashboards.resources import KV_HEADROOM_LOW, KV_HEADROOM_NONE
@@ -16,7 +16,7 @@ from scaler.pack.series import GPU_FREE, KV, VRAM_GROWTH
 
 #: VramGrowth warns above this share of the card.
 GROWTH = 0.03
-_NODE = Variable("node", "Hostname", "DCGM_FI_DEV_FB_USED", "Node")
+_NODE = Variable("node", NODE, "DCGM_FI_DEV_FB_USED", "Node", before=NODE_BEFORE)
 _POD = "namespace, pod"
 _POD_LEGEND = "{{namespace}}/{{pod}}"
 

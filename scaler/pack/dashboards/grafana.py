@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from scaler.pack.dashboards.model import Annotation, Dashboard, Row, Variable
 from scaler.pack.dashboards.panels import DATASOURCE, Json, panel_document
+from scaler.pack.promql import replaced
 
 TAG = "loadtide"
 SCHEMA_VERSION = 39
@@ -70,18 +71,26 @@ def _variable(variable: Variable) -> Json:
         "name": variable.name,
         "label": variable.title,
         "datasource": DATASOURCE,
-        "query": f"label_values({variable.series}, {variable.label})",
+        "query": _values(variable),
         "current": {"selected": True, "text": ["All"], "value": ["$__all"]},
         "options": [],
         "refresh": 2,
         "sort": 1,
-        "regex": "",
+        "regex": f'/{variable.label}="([^"]+)"/' if variable.before else "",
         "hide": 0,
         "includeAll": True,
         "allValue": ALL,
         "multi": True,
         "skipUrlSync": False,
     }
+
+
+def _values(variable: Variable) -> str:
+    """``label_values`` knows one label only; of an expression Grafana takes what the variable's pattern finds."""
+    if not variable.before:
+        return f"label_values({variable.series}, {variable.label})"
+    both = replaced(variable.series, variable.label, "$1", variable.before, "(.+)")
+    return f"query_result(group by ({variable.label}) ({both}))"
 
 
 def _annotation(annotation: Annotation) -> Json:

@@ -90,12 +90,15 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A choice at the top of the dashboard: the values of ``label`` in the series of ``series``."""
+    """A choice at the top of the dashboard: the values of ``label`` in the series of ``series``, or of the label
+    ``before`` in older ones.
+    """
 
     name: str
     label: str
     series: str
     title: str
+    before: str = ""
 
 
 @dataclass(frozen=True, slots=True)
