@@ -21,7 +21,9 @@ from scaler.pack.reference.written import pages
 from scaler.pack.written import alerts
 from scaler.policy.keys import KEYS
 from scaler.serve.exporter import GAUGES, LABELS, WorkloadCollector
+from scaler.signals.gateway_preset import known_gateways
 from scaler.signals.model import CATALOG
+from scaler.signals.preset import FAMILIES, OPTIONAL, known_engines
 from tests.serve.tide import POLICY, START, FakeWorkloads, snapshot
 
 FOLDER = Path(__file__).parents[2] / "docs" / "reference"
@@ -43,6 +45,14 @@ def test_the_committed_page_is_the_generated_one(name: str) -> None:
 
 def test_no_page_is_left_from_before() -> None:
     assert {path.name for path in FOLDER.iterdir()} == PAGES.keys()
+
+
+def test_every_engine_tells_of_every_quantity() -> None:
+    sections = dict(re.findall(r"^## (\S+)\n(.*?)(?=^## |\Z)", PAGES["engines.md"], re.MULTILINE | re.DOTALL))
+    for engine in known_engines():
+        told = set(re.findall(r"^\| `(\w+)` \|", sections[engine], re.MULTILINE))
+        assert FAMILIES.keys() - OPTIONAL <= told, engine
+    assert set(known_gateways()) <= first_column("engines.md")
 
 
 def test_every_alert_has_its_line_and_a_runbook_behind_it() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from scaler.pack.reference.alerts_page import alerts_page
 from scaler.pack.reference.commands_page import commands_page
+from scaler.pack.reference.engines_page import engines_page
 from scaler.pack.reference.http_page import http_page
 from scaler.pack.reference.metrics_page import metrics_page
 from scaler.pack.reference.policy_page import policy_page
@@ -22,6 +23,7 @@ def pages() -> Mapping[str, str]:
         "metrics.md": metrics_page(),
         "alerts.md": alerts_page(),
         "commands.md": commands_page(),
+        "engines.md": engines_page(),
         "http.md": http_page(),
         "words.md": words_page(),
     }
