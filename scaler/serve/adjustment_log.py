@@ -11,15 +11,16 @@ import pickle
 import zlib
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from datetime import UTC, datetime
 from functools import cache
+from io import BytesIO
 from typing import overload
 
 from scaler.control.decide import decide
 from scaler.control.model import Memory, Now
 from scaler.policy.model import Policy
-from scaler.serve.snapshot import Adjustment, Effect, Performance
+from scaler.serve.snapshot import NOT_KEPT, Adjustment, Effect, Performance
 from scaler.signals.model import CATALOG, Signals
 
 #: Adjustments kept for ``/decisions`` and ``explain``.
@@ -74,14 +75,32 @@ class AdjustmentLog(Sequence[Adjustment]):
         return sum(map(len, self._packed))
 
 
+class _Packer(pickle.Pickler):
+    """Writes the memory that no line keeps as a mark: its fields would take up a tenth of the line."""
+
+    def persistent_id(self, each: object) -> str | None:
+        return "not kept" if each is NOT_KEPT else None
+
+
+class _Unpacker(pickle.Unpickler):
+    def persistent_load(self, mark: str) -> Memory:  # noqa: ARG002
+        return NOT_KEPT
+
+
+def _plainly(adjustment: Adjustment) -> bytes:
+    written = BytesIO()
+    _Packer(written, pickle.HIGHEST_PROTOCOL).dump(adjustment)
+    return written.getvalue()
+
+
 def _packed(adjustment: Adjustment) -> bytes:
     packing = zlib.compressobj(zdict=_usual())
-    return packing.compress(pickle.dumps(adjustment, pickle.HIGHEST_PROTOCOL)) + packing.flush()
+    return packing.compress(_plainly(adjustment)) + packing.flush()
 
 
 def _unpacked(packed: bytes) -> Adjustment:
     # Not read from anywhere: these bytes were made by this process and never left it.
-    adjustment: Adjustment = pickle.loads(zlib.decompressobj(zdict=_usual()).decompress(packed))
+    adjustment: Adjustment = _Unpacker(BytesIO(zlib.decompressobj(zdict=_usual()).decompress(packed))).load()
     return adjustment
 
 
@@ -96,4 +115,4 @@ def _usual() -> bytes:
     values = tuple((name, "known", 1.0) for name in CATALOG)
     nothing = Performance(*[None] * len(fields(Performance)))
     effect = Effect(0.0, 60.0, nothing, nothing, 60.0)
-    return pickle.dumps(Adjustment(now.utc, "", changes, decision, values, effect), pickle.HIGHEST_PROTOCOL)
+    return _plainly(Adjustment(now.utc, "", changes, replace(decision, next_memory=NOT_KEPT), values, effect))

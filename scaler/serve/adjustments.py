@@ -7,18 +7,16 @@ from functools import lru_cache
 
 import structlog
 
-from scaler.control.model import LoadState, Memory, Mode, Target, Targets
+from scaler.control.model import LoadState, Mode, Target, Targets
 from scaler.serve.effects import begun, measure_effects
 from scaler.serve.quantities import plain_value
-from scaler.serve.snapshot import Adjustment, Snapshot
+from scaler.serve.snapshot import NOT_KEPT, Adjustment, Snapshot
 from scaler.serve.words import decided_sentence
 from scaler.serve.workloads import Workload
 from scaler.signals.model import status
 
 log = structlog.get_logger(__name__)
 
-#: What a line of the log keeps of what was remembered: nothing. It grows with all that is learned, and nobody asks it.
-_NOTHING_KEPT = Memory()
 _MOVED = (Target.REPLICAS, Target.ACTIVE, Target.BATCH, Target.TOKEN_BUDGET, Target.ADMISSION, Target.RUNG)
 
 
@@ -71,7 +69,7 @@ def adjustment_between(before: Targets | None, last: Snapshot | None, snapshot: 
         return None
     values = tuple([_told(name, status(signal), plain_value(signal)) for name, signal in snapshot.signals.items()])
     effect = begun(snapshot) if any(what in _MOVED for what, _, _ in changes) else None
-    kept = replace(decision, next_memory=_NOTHING_KEPT)
+    kept = replace(decision, next_memory=NOT_KEPT)
     return Adjustment(snapshot.decided_at.utc, snapshot.workload, tuple(changes), kept, values, effect)
 
 

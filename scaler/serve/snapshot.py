@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from scaler.control.model import Decision, Now, Targets
+from scaler.control.model import Decision, Memory, Now, Targets
 from scaler.policy.model import Policy
 from scaler.signals.activity import Activity
 from scaler.signals.model import Interval, Signals
@@ -77,6 +77,10 @@ class Effect:
     after: Performance | None = None
     after_seconds: float | None = None
     overlapped: bool = False
+
+
+#: What a line of the log keeps of what was remembered: nothing. It grows with all that is learned, and nobody asks it.
+NOT_KEPT = Memory()
 
 
 @dataclass(frozen=True, slots=True)
