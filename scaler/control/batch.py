@@ -102,7 +102,7 @@ def grow(situation: Situation, state: LoadState) -> BatchMove:
         held = held_by_band(situation.memory.batch_swing, Target.BATCH, wanted, batch)
     elif kv_forbids:
         held = Suppressed(Code.KV_ROOM, Target.BATCH, wanted, batch, "kv_use_ratio", kv, kv_mark)
-    elif (cooling := cooling_seconds(situation)) > 0:
+    elif (cooling := _recovering_seconds(situation, wanted, kv_mark)) > 0:
         held = Suppressed(Code.COOLDOWN, Target.BATCH, wanted, batch, remaining_seconds=cooling)
     if held is not None:
         return BatchMove(batch, budget, reasons=reasons, suppressed=(held,))
@@ -132,6 +132,23 @@ def cooling_seconds(situation: Situation) -> float:
     memory = situation.memory
     widening = max(memory.batch_swing.widening, memory.token_budget_swing.widening)
     return _left(memory.since_batch_change_seconds, situation, situation.policy.batch.cooldown_seconds * widening)
+
+
+def _recovering_seconds(situation: Situation, wanted: int | None, kv_mark: float) -> float:
+    """How much longer growth must wait: a cooldown; a shrunk batch that binds only until its shrink has shown its
+    effect, where by what runs now the KV cache would have room for ``wanted`` too.
+    """
+    kv, running = known_value(situation.signals.kv_use_ratio), busiest_running(situation)
+    recovering = situation.memory.batch_before_protection is not None
+    if (
+        not (recovering and wanted and kv is not None and running and binds(situation))
+        or kv * wanted / running >= kv_mark
+    ):
+        return cooling_seconds(situation)
+    widening = situation.memory.batch_swing.widening
+    return _left(
+        situation.memory.since_batch_change_seconds, situation, situation.policy.batch.settle_seconds * widening
+    )
 
 
 def settling_seconds(situation: Situation) -> float:

@@ -39,8 +39,8 @@ class TestG505ACooldownBlocksNothingUrgent:
     def test_a_preemption_storm_shrinks_within_the_cooldown(self) -> None:
         timeline = self.down()
         timeline.at("25s", arrivals=8, running=20, waiting=0, ready=2, kv=0.97).expect(batch=5)
-        timeline.at("30s", arrivals=8, running=20, waiting=0, ready=2, kv=0.4)
-        timeline.at("87s", arrivals=8, running=20, waiting=0, ready=2, kv=0.4).expect(batch=10)  # a growth: cooldown
+        timeline.at("30s", arrivals=8, running=10, waiting=10, ready=2, kv=0.4)
+        timeline.at("87s").expect(batch=10)  # a growth: cooldown
         timeline.at("90s", arrivals=8, running=20, waiting=0, ready=2, kv=0.9, preempted=50)
         timeline.expect(batch=5).because(Code.MEMORY_PRESSURE)
 

@@ -63,6 +63,14 @@ class TestConditions:
         timeline.at("8m").expect(batch=64)
         assert conditions(timeline) == {}
 
+    def test_a_shrunk_batch_that_binds_waits_only_for_its_effect_where_the_cache_would_hold_more(self) -> None:
+        """11 each at 0.3 of the cache: 22 would take 0.6. At 0.5 they would take all of it: a minute."""
+        binding = NORMAL | {"running": 22, "waiting": 20}
+        timeline = Timeline(POLICY).at("0s", **NORMAL).at("5s", **NORMAL | {"kv": 0.97}).expect(batch=11)
+        timeline.at("10s", **binding | {"kv": 0.3}).at("15s").expect(batch=11).at("20s").expect(batch=22)
+        full = Timeline(POLICY).at("0s", **NORMAL).at("5s", **NORMAL | {"kv": 0.97})
+        full.at("10s", **binding | {"kv": 0.5}).at("60s").expect(batch=11).at("65s").expect(batch=22)
+
     def test_a_latency_step(self) -> None:
         timeline = Timeline(POLICY).at("0s", **NORMAL).at("5s", **LATE).at("60s")
         assert conditions(timeline)["latency_step"] == 55
