@@ -81,3 +81,12 @@ def test_a_jump_buys_with_it_what_drains_the_queue_that_must_grow_while_replicas
     timeline.at("5m5s", **(risen | {"arrivals_trend": trend(0.0)})).expect(replicas=15).because(Code.JUMP)
     grown = risen | {"arrivals": 150, "recent": 200, "waiting": 5500, "arrivals_trend": trend(200.0)}
     timeline.at("6m5s", **grown).expect(replicas=15)  # when they are ready the queue is as long as foreseen: 10 + 4.6
+
+
+def test_a_few_seconds_bunch_is_neither_news_nor_a_jump_though_fifteen_seconds_are_even() -> None:
+    """38 requests in 5 s where 15 were expected, of arrivals that come in bunches every few seconds: φ of 15 s is 1."""
+    bunch = load(3.0, recent=4.4, last=7.6, ready=3)
+    timeline = Timeline(POLICY).at("0s", **load(3.0, ready=3)).at("1m").at("1m5s", **bunch).expect(need=3)
+    assert Code.JUMP not in {reason.code for reason in timeline.decision.reasons}  # type: ignore[union-attr]
+    timeline = Timeline(POLICY).at("0s", **load(3.0, ready=3)).at("1m")
+    timeline.at("1m5s", **(bunch | {"last": 11.0})).because(Code.JUMP)  # 55 are no bunch any more
