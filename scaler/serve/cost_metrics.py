@@ -22,6 +22,12 @@ COST_GAUGES: Mapping[str, str] = {
     "budget_spent_gpu_hours": "GPU-hours taken of the present day's or month's budget. Absent: no budget.",
     "budget_reserved_gpu_hours": "GPU-hours the floor takes until the budget's period ends. Absent: no budget.",
 }
+#: Their labels besides ``namespace`` and ``workload``.
+COST_LABELS: Mapping[str, tuple[str, ...]] = {
+    "season_unexplained_ratio": ("period",),
+    "gpu_hour_price": ("currency",),
+    "budget_gpu_hours": ("per", "at_end"),
+}
 GPU_HOURS, COST = "loadtide_gpu_hours", "loadtide_cost"
 
 #: A gauge, its value (None: no sample), and its own labels.

@@ -21,7 +21,7 @@ from scaler.control.cold_start import measured_cold_starts
 from scaler.control.lasting import lasting
 from scaler.control.model import Admission, Decision, LoadState, Mode, Rung, Target
 from scaler.policy.model import Policy
-from scaler.serve.cost_metrics import COST_GAUGES, CostCounters, cost_samples
+from scaler.serve.cost_metrics import COST_GAUGES, COST_LABELS, CostCounters, cost_samples
 from scaler.serve.exposition import GaugeText, labels_text
 from scaler.serve.published import PublishedWorkload, PublishedWorkloads
 from scaler.serve.render import OBJECTIVES, endpoint_label, objective_bounds, verdict
@@ -100,7 +100,11 @@ LABELS: Mapping[str, tuple[str, ...]] = {
     "applied_batch_size": ("replica",),
     "applied_token_budget": ("replica",),
     "applied_generation": ("replica",),
+    "applied_wake_seconds": ("replica",),
+    "cold_start_seconds": ("node", "quantile"),
     "mode": ("mode",),
+    "rung": ("rung",),
+    "wake_seconds": ("from",),
     "direction_changes": ("target",),
     "dead_band_widening_ratio": ("target",),
     "load_state": ("state",),
@@ -121,6 +125,7 @@ LABELS: Mapping[str, tuple[str, ...]] = {
     "source_up": ("source", "endpoint"),
     "source_read_seconds": ("source", "endpoint"),
     "no_progress_seconds": ("source", "endpoint"),
+    **COST_LABELS,
 }
 DECISIONS = "loadtide_decisions"
 DROPPED_SERIES = "loadtide_dropped_series"

@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import generate_latest
-from prometheus_client.parser import text_string_to_metric_families
 from typer.main import get_command
 
 from scaler.cli import app
-from scaler.control.model import Code, Memory, Override, Targets
+from scaler.control.model import Code
 from scaler.pack.model import Options
 from scaler.pack.reference.markdown import sentence, table
 from scaler.pack.reference.written import pages
 from scaler.pack.written import alerts
 from scaler.policy.keys import KEYS
-from scaler.serve.exporter import GAUGES, LABELS, WorkloadCollector
+from scaler.serve.exporter import GAUGES
 from scaler.signals.gateway_preset import known_gateways
 from scaler.signals.model import CATALOG
 from scaler.signals.preset import FAMILIES, OPTIONAL, known_engines
-from tests.serve.tide import POLICY, START, FakeWorkloads, snapshot
 
 FOLDER = Path(__file__).parents[2] / "docs" / "reference"
 PAGES = pages()
@@ -75,28 +69,6 @@ def test_every_line_says_what_it_means(name: str) -> None:
     rows = [line for line in PAGES[name].splitlines() if line.startswith(("| `", "| ["))]
     assert rows
     assert [line for line in rows if re.search(r"\| *\|$", line)] == []
-
-
-def test_the_labels_listed_are_those_told() -> None:
-    """Of a workload that tells every gauge; a label that is told and not listed, or the reverse, fails."""
-    workloads = FakeWorkloads()
-    workload = workloads.add("team-a/chat")
-    memory = Memory(override=Override(3, None, START + timedelta(minutes=5), "ana"), shrunk_seconds=40.0)
-    grows = POLICY.model_copy(update={"engine": "triton"})
-    workload.snapshot = replace(
-        snapshot(targets=Targets(2, True, 32, 1024, queue_limit=8, workers=32), next_memory=memory), policy=grows
-    )
-    workload.guarded_mono = 100.5
-    registry = CollectorRegistry()
-    registry.register(WorkloadCollector(workloads))
-    told = {
-        family.name.removeprefix("loadtide_"): set(family.samples[0].labels)
-        for family in text_string_to_metric_families(generate_latest(registry).decode())
-        if family.samples
-    }
-    for name in GAUGES:
-        assert told[name] == {"namespace", "workload", *LABELS.get(name, ())}, name
-    assert LABELS.keys() <= GAUGES.keys()
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ from scaler.control.model import (
 )
 from scaler.control.season import Expected, Season, Skill
 from scaler.policy.model import Budget, Gpu, Objectives, Price, PriceWindow
-from scaler.serve.exporter import GAUGES, WorkloadCollector
+from scaler.serve.exporter import GAUGES, LABELS, WorkloadCollector
 from scaler.serve.snapshot import SourceHealth
 from scaler.signals.model import CATALOG, Applied, Known, Signals
 from tests.serve.tide import POLICY, SIGNALS, START, FakeWorkloads, snapshot
@@ -298,7 +298,7 @@ def test_the_same_thing_held_back_twice_is_one_series(workloads: FakeWorkloads) 
     assert Scraped(workloads).value("suppressed", target="batch", code="cooldown") == 1
 
 
-def test_every_gauge_has_help_and_is_told_by_a_full_workload(workloads: FakeWorkloads) -> None:
+def test_every_gauge_has_help_and_is_told_by_a_full_workload_with_the_labels_listed(workloads: FakeWorkloads) -> None:
     workload = workloads.get("team-a/chat")
     assert workload is not None
     # An engine that takes device memory as it needs it: of one that preallocates its share no threshold is told.
@@ -320,9 +320,11 @@ def test_every_gauge_has_help_and_is_told_by_a_full_workload(workloads: FakeWork
     scraped = Scraped(workloads)
     assert scraped.value("seconds_since_guard") == 0.5
     for name, text in GAUGES.items():
-        assert scraped.all(name), name
+        labels = {frozenset(label for label, _ in each) for _, each in scraped.all(name)}
+        assert labels == {frozenset(("namespace", "workload", *LABELS.get(name, ())))}, name
         assert text.endswith(".")
         assert f"# HELP loadtide_{name} " in scraped.text
+    assert LABELS.keys() <= GAUGES.keys()
 
 
 def test_what_it_has_taken_and_cost_are_counters_that_outlive_the_scaler(workloads: FakeWorkloads) -> None:
