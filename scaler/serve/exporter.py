@@ -21,8 +21,9 @@ from scaler.control.cold_start import measured_cold_starts
 from scaler.control.lasting import lasting
 from scaler.control.model import Admission, Decision, LoadState, Mode, Rung, Target
 from scaler.policy.model import Policy
-from scaler.serve.cost_metrics import COST_GAUGES, COST_LABELS, CostCounters, cost_samples
+from scaler.serve.cost_metrics import CostCounters, cost_samples
 from scaler.serve.exposition import GaugeText, labels_text
+from scaler.serve.gauges import GAUGES
 from scaler.serve.published import PublishedWorkload, PublishedWorkloads
 from scaler.serve.render import OBJECTIVES, endpoint_label, objective_bounds, verdict
 from scaler.serve.snapshot import Snapshot
@@ -32,101 +33,7 @@ from scaler.signals.preset import PresetError, load_preset
 STATUSES: tuple[str, ...] = get_args(Status)
 VERDICTS: tuple[str, ...] = get_args(Verdict)
 
-#: Every gauge: its name without ``loadtide_``, and what it says.
-GAUGES: Mapping[str, str] = {
-    "target_batch_size": "Most sequences a replica should run at once. Absent: the engine keeps its own setting.",
-    "target_token_budget": "Most tokens per engine step. Absent: the engine keeps its own setting.",
-    "target_queue_limit": "Most requests that should wait in one replica: as many as are served in time.",
-    "target_workers": "Workers (connections, threads) towards one replica that keep its batch filled.",
-    "admission": "1 for what the engine should do with new requests, 0 for the others.",
-    "applied_batch_size": "Most sequences that a replica says it really lets run. Absent: it does not report any.",
-    "applied_token_budget": "Most tokens per engine step that a replica says it really computes.",
-    "applied_generation": "The target a replica says it follows. Absent while it runs its own setting.",
-    "applied_wake_seconds": "How long a replica's last wake from sleep took in the engine. Absent: it never woke.",
-    "rung": "1 for the rung the replicas should be on (awake, asleep), 0 for the other.",
-    "asleep_replicas": "Replicas whose model is off the GPU: they count as ready, and serve once they are woken.",
-    "wake_seconds": "How long the last way up took, from the decision on: from asleep, and from zero (a cold start).",
-    "desired_replicas": "Replicas decided, as KEDA is told.",
-    "needed_replicas": "Replicas the load asks for, before floor, ceiling and holds.",
-    "replicas_floor": "Fewest replicas now.",
-    "replicas_ceiling": "Most replicas now. Absent: the policy declares none.",
-    "mode": "1 for who rules the targets (active: what is decided is done), 0 for the others.",
-    "override_seconds": "For how much longer an operator's override rules, at the last tick. Absent: there is none.",
-    "advised_replicas": "Replicas the laws would tell KEDA, whoever rules; in mode active those desired.",
-    "advised_active": "1 while the laws would have the workload above zero replicas, whoever rules.",
-    "advised_batch_size": "Batch the laws would publish, whoever rules. Absent: the engine's own.",
-    "direction_changes": "Times a target changed its direction in the last 10 minutes, since it was last widened.",
-    "dead_band_widening_ratio": "How many times its width a target's dead band is; above 1 after an oscillation.",
-    "ready_replicas": "Replicas that report and serve. Absent: not known.",
-    "active": "1 while the workload should be above zero replicas.",
-    "available": "1 while KEDA gets a number; 0 while it is told UNAVAILABLE, because signals are lost for too long.",
-    "load_state": "1 for the load state the workload is in, 0 for the others.",
-    "load_state_seconds": "For how long the workload has been in its load state, at its last tick.",
-    "condition_seconds": "For how long a condition beside the load state has lasted; absent while it does not hold.",
-    "signal": "A signal's value, in the unit its name ends in; only while it is known or stale.",
-    "signal_latency_seconds": "Bounds of a latency quantile over the window; high is +Inf beyond the last bucket.",
-    "signal_latency_mean_seconds": "Mean of a latency over the window.",
-    "signal_latency_samples": "Requests behind a latency's quantiles and mean.",
-    "signal_status": "1 for the status a signal has, 0 for the others.",
-    "signal_age_seconds": "Age of a signal's oldest contributing sample; only while it is known or stale.",
-    "objective_seconds": "What the operator promises as P95, by bound.",
-    "objective_verdict": "1 for what the window's P95 says of an objective's bound, 0 for the others.",
-    "capacity_sequences": "Sequences one replica serves at once within its objectives, and where that comes from.",
-    "capacity_requests_per_second": "Requests per second one replica serves within its objectives.",
-    "capacity_measured_sequences": "Between what measurement alone puts capacity_sequences; high is +Inf: no end seen.",
-    "capacity_windows": "Windows that taught what one replica serves.",
-    "cold_start_seconds": "From asking for a replica to its being ready, measured, on warm nodes and on new ones.",
-    "expected_cold_start_seconds": "What the next replica is expected to take: P95 as measured, else as declared.",
-    "utilisation_ratio": "Load over the ready replicas' capacity within objectives; +Inf: demand and no replica.",
-    "idle_seconds": "For how long the workload has been proven idle.",
-    "last_activity_seconds": "How long ago the workload was last seen wanted, and what showed it: why it is not idle.",
-    "failed_loads": "Replicas in a row that were started and did not get ready within the load time.",
-    "engine_info": "The engine the workload runs, and whether it takes its GPU memory at start.",
-    "gpu_free_emergency_ratio": "Free GPU memory below this shrinks the batch. Absent: the engine preallocates.",
-    "suppressed": "1 while something wanted is held back, by target and by what holds it.",
-    "generation": "Rises whenever what the engine consumes changes.",
-    "source_up": "1 if the endpoint was read in the last tick.",
-    "source_read_seconds": "How long the last read of the endpoint took.",
-    "no_progress_seconds": "For how long a replica has had work and no token, step or request moved; 0 without work.",
-    "config_warnings": "Warnings about the workload's configuration; the API words them.",
-    "tick_duration_seconds": "How long the workload's last tick took.",
-    "seconds_since_guard": "Age of the memory guard's last read between two ticks. Absent: it acts with ticks only.",
-    "seconds_since_tick": "Age of the workload's last decision.",
-    **COST_GAUGES,
-}
-#: The labels a gauge has besides ``namespace`` and ``workload``; one that is not here has none.
-LABELS: Mapping[str, tuple[str, ...]] = {
-    "admission": ("admission",),
-    "applied_batch_size": ("replica",),
-    "applied_token_budget": ("replica",),
-    "applied_generation": ("replica",),
-    "applied_wake_seconds": ("replica",),
-    "cold_start_seconds": ("node", "quantile"),
-    "mode": ("mode",),
-    "rung": ("rung",),
-    "wake_seconds": ("from",),
-    "direction_changes": ("target",),
-    "dead_band_widening_ratio": ("target",),
-    "load_state": ("state",),
-    "condition_seconds": ("condition",),
-    "signal": ("signal",),
-    "signal_latency_seconds": ("signal", "quantile", "bound"),
-    "signal_latency_mean_seconds": ("signal",),
-    "signal_latency_samples": ("signal",),
-    "signal_status": ("signal", "status"),
-    "signal_age_seconds": ("signal",),
-    "objective_seconds": ("objective", "bound"),
-    "objective_verdict": ("objective", "bound", "verdict"),
-    "capacity_sequences": ("source",),
-    "capacity_measured_sequences": ("bound",),
-    "last_activity_seconds": ("signal", "endpoint"),
-    "engine_info": ("engine", "preallocates_gpu_memory"),
-    "suppressed": ("target", "code"),
-    "source_up": ("source", "endpoint"),
-    "source_read_seconds": ("source", "endpoint"),
-    "no_progress_seconds": ("source", "endpoint"),
-    **COST_LABELS,
-}
+
 DECISIONS = "loadtide_decisions"
 DROPPED_SERIES = "loadtide_dropped_series"
 WORKLOADS = "loadtide_workloads"

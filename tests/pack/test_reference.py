@@ -15,7 +15,7 @@ from scaler.pack.reference.markdown import sentence, table
 from scaler.pack.reference.written import pages
 from scaler.pack.written import alerts
 from scaler.policy.keys import KEYS
-from scaler.serve.exporter import GAUGES
+from scaler.serve.gauges import GAUGES
 from scaler.signals.gateway_preset import known_gateways
 from scaler.signals.model import CATALOG
 from scaler.signals.preset import FAMILIES, OPTIONAL, known_engines

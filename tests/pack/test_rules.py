@@ -16,7 +16,7 @@ from scaler.pack.model import Alert, Options, Recording
 from scaler.pack.rules import SOURCES, groups
 from scaler.pack.written import alerts, prometheus_rule, prometheus_rules
 from scaler.policy.model import Objectives, ReplicaRange
-from scaler.serve.exporter import GAUGES
+from scaler.serve.gauges import GAUGES
 from scaler.signals.dcgm import FIELDS
 from scaler.signals.preset import load_preset
 from tests.pack.cases.case import Case

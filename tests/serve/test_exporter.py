@@ -29,7 +29,8 @@ from scaler.control.model import (
 )
 from scaler.control.season import Expected, Season, Skill
 from scaler.policy.model import Budget, Gpu, Objectives, Price, PriceWindow
-from scaler.serve.exporter import GAUGES, LABELS, WorkloadCollector
+from scaler.serve.exporter import WorkloadCollector
+from scaler.serve.gauges import GAUGES, LABELS
 from scaler.serve.snapshot import SourceHealth
 from scaler.signals.model import CATALOG, Applied, Known, Signals
 from tests.serve.tide import POLICY, SIGNALS, START, FakeWorkloads, snapshot

@@ -16,7 +16,8 @@ from scaler.consume.engine import EngineBatch
 from scaler.consume.link import Followed
 from scaler.pack.reference.markdown import code, table
 from scaler.policy.layers import PolicyFile
-from scaler.serve.exporter import GAUGES, LABELS, WorkloadCollector
+from scaler.serve.exporter import WorkloadCollector
+from scaler.serve.gauges import GAUGES, LABELS
 from scaler.serve.owner_metrics import OwnerCollector
 from scaler.serve.rpc_statistics import RpcStatistics
 from scaler.serve.workloads import Workloads
