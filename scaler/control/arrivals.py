@@ -97,11 +97,14 @@ def expected_arrivals(
         phi = trend.dispersion or 1.0
         bursts = BURSTS_ASSUMED if trend.dispersion is None else phi
         rate, signal = _forecast(trend, capacity, cold_start_seconds, recent), "arrivals_per_second"
+    steep: tuple[Reading, ...] = ()
     for reading in readings:
-        spread = reading.bursts(phi)
-        if is_news(reading, expected, spread) and (certain := reading.certain(phi)) > rate:
+        if reading.rate <= expected:
+            continue
+        if is_news(reading, expected, reading.bursts(phi)) and (certain := reading.certain(phi)) > rate:
             rate, signal = certain, reading.signal
-    steep = tuple(reading for reading in readings if is_steep(policy.jump, reading, expected, reading.bursts(bursts)))
+        if is_steep(policy.jump, reading, expected, reading.bursts(bursts)):
+            steep = (*steep, reading)
     return Arrivals(rate, signal, expected, phi, steep)
 
 

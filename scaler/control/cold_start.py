@@ -49,6 +49,8 @@ def watched(
     before: ColdStarts, asked: int | None, ready: int | None, *, unschedulable: bool, elapsed_seconds: float
 ) -> ColdStarts:
     """One tick more. A count that is not known now changes nothing but the ages."""
+    if not before.row and asked in (None, before.asked) and ready in (None, before.ready):
+        return before
     row = tuple(
         Asked(each.seconds + elapsed_seconds, each.count, each.new_node or unschedulable) for each in before.row
     )

@@ -63,7 +63,7 @@ def test_the_way_back_is_the_slow_loops() -> None:
     light(timeline, 3.0, **FULL)
     assert light(timeline, 4.0, kv_use_ratio=0.2, busiest_running=5) is None
     timeline.at("5s", **BUSY).expect(batch=25, admission=Admission.OPEN)
-    timeline.at("60s").expect(batch=25).at("65s").expect(batch=50).because(Code.RECOVERY)
+    timeline.at("15s").expect(batch=25).at("20s").expect(batch=50).because(Code.RECOVERY)  # what runs fits
 
 
 def test_an_engine_at_its_own_batch_goes_back_to_its_own() -> None:
