@@ -1,7 +1,8 @@
 """What the engine, or who sends to it, should do with new requests: ``open``, ``hold`` new prefills, ``shed``.
 
-* ``hold`` comes with pressure (memory, slow steps at the ceiling, a stalled workload) and, once memory was the reason,
-  stays until KV use is below the growth mark: requests let in on the way down would only be the next emergency.
+* ``hold`` comes with pressure (memory, a stalled workload, slow steps at the ceiling while more run than the batch
+  allows) and, once memory was the reason, stays until KV use is below the growth mark: requests let in on the way down
+  would only be the next emergency.
 * ``shed`` comes when a hold has lasted ``admission.shed_after_seconds`` and whoever waits last would wait longer than
   the critical bound: ``(waiting + pending) / rate > critical``, the rate being what finishes, or the capacity where
   that is not known. A request that is refused can go elsewhere; one that is served so late has been refused too, and

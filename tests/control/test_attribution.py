@@ -125,6 +125,19 @@ def test_slow_steps_without_a_queue_ask_for_replicas_and_not_for_a_smaller_batch
     timeline.at("65s").expect(admission=Admission.OPEN)
 
 
+def test_slow_steps_hold_nobody_back_once_no_more_run_than_the_batch_allows() -> None:
+    """Seen on a real engine: at a batch that could go no lower, admission was held for 4 s every 70 s, for nothing."""
+    at_ceiling = POLICY.model_copy(update={"replicas": ReplicaRange(max=2), "batch": Batch(min=22, max=64)})
+    slow = serving(running=60, tpot=latency(0.07), e2e=latency(12))
+    timeline = Timeline(at_ceiling).at("0s", **serving()).at("5s", **slow)
+    timeline.expect(cause=Cause.STEP, batch=22, admission=Admission.HOLD)
+    drained = slow | dict(running=44, busiest_running=22)
+    timeline.at("10s", **drained).expect(cause=Cause.STEP, batch=22, admission=Admission.OPEN)  # within settle_seconds
+    for after in ("15s", "30s", "60s", "2m", "5m"):
+        timeline.at(after, **drained).expect(cause=Cause.STEP, batch=22, admission=Admission.OPEN)
+    timeline.at("6m", **slow | dict(running=44, busiest_running=30)).expect(admission=Admission.HOLD)
+
+
 def test_prompts_crowding_out_answers_cut_the_token_budget_and_not_the_batch() -> None:
     policy = POLICY.model_copy(update={"batch": Batch(max=64, token_budget=8192)})
     crowded = serving(tpot=latency(0.08, p50=0.02), prompt_tokens_per_second=20_000, generation_tokens_per_second=300)
