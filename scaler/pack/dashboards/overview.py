@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from scaler.pack.dashboards.cost import cost_row
 from scaler.pack.dashboards.model import Dashboard, Panel, Query, Row, Step
 from scaler.pack.dashboards.promise import promise_row
 from scaler.pack.dashboards.queries import (
@@ -37,6 +38,7 @@ def overview(alerts: tuple[str, ...]) -> Dashboard:
             promise_row(),
             Row("Demand", _demand()),
             *resource_rows(),
+            cost_row(),
             Row("Engines, by model (the rule pack's recorded series)", _engines()),
         ),
     )

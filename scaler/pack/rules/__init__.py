@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from scaler.pack.model import Group, Options
 from scaler.pack.rules.burn import burn_groups
+from scaler.pack.rules.cost import cost_group
 from scaler.pack.rules.dcgm import dcgm_group
 from scaler.pack.rules.engines import ENGINES, engine_group
 from scaler.pack.rules.kube_state import kube_state_group
@@ -34,5 +35,6 @@ def groups(options: Options) -> tuple[Group, ...]:
         memory_group(),
         stalls_group(),
         replicas_group(),
+        cost_group(),
     )
     return tuple(group for group in every if group.source not in options.without)
