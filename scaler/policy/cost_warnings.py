@@ -1,4 +1,4 @@
-"""What declared prices and budgets leave unsaid, or cannot keep."""
+"""What declared prices, budgets and seasons leave unsaid, or cannot keep."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SHORTEST_HOURS = {"day": 23.0, "month": 28 * 24.0}
 
 
 def cost_warnings(policy: Policy) -> Iterator[str]:
-    """Every warning about ``price``, ``budget`` and ``gpu.hour_price``."""
+    """Every warning about ``price``, ``budget``, ``gpu.hour_price`` and where a season is read from."""
     objectives = policy.objectives
     bounds = [getattr(objectives, name) for name in type(objectives).model_fields if name.endswith("_seconds")]
     for index, window in enumerate(policy.price.windows):
@@ -29,6 +29,13 @@ def cost_warnings(policy: Policy) -> Iterator[str]:
             yield (
                 f"price.windows[{index}] changes nothing; declare its objective_factor, floor, ceiling or hour_price"
             )
+    if policy.season.source is not None and policy.season.query is None and not policy.prometheus.match:
+        yield (
+            "season.source is not asked, for nothing says which series are this workload's; write season.query, or the "
+            "labels under prometheus.match"
+        )
+    if policy.season.query is not None and policy.season.source is None:
+        yield "season.query is not used, for no server is asked; name one of sources: as season.source"
     yield from _budget(policy)
 
 

@@ -31,7 +31,7 @@ FILE_LIMIT_BYTES = 4 * 1024 * 1024
 PROBLEMS_LIMIT = 100
 
 #: Policy keys that name a server of ``sources:``.
-SOURCE_KEYS: tuple[Path, ...] = (("prometheus", "source"), ("gpu", "source"))
+SOURCE_KEYS: tuple[Path, ...] = (("prometheus", "source"), ("gpu", "source"), ("season", "source"))
 #: The top-level keys of a policy file.
 SECTIONS = ("defaults", "policies", "workloads", "tenancy", "sources")
 _LABEL = r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"

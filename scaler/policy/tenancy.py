@@ -25,7 +25,7 @@ from scaler.policy.keys import KEYS, Path, shown
 #: Policy keys that hold addresses.
 ADDRESS_KEYS: tuple[Path, ...] = (("scrape", "urls"), ("scrape", "dns"), ("gpu", "dcgm_urls"), ("gateway", "urls"))
 #: Policy keys that hold queries for a database of everybody's metrics.
-QUERY_KEYS: tuple[Path, ...] = (("prometheus", "queries"),)
+QUERY_KEYS: tuple[Path, ...] = (("prometheus", "queries"), ("season", "query"))
 #: Key names that look like an address, and those that look like a credential, a file of ours or a lock left open. Every
 #: policy key that does must stand in the tuple above, or is refused in metadata whatever the operator allows.
 _ADDRESS = re.compile(r"(^|_)(urls?|dns|hosts?|address(es)?)$")
@@ -45,7 +45,7 @@ class Tenancy(Group):
     """Which addresses metadata may name. ``own_namespace``: Services of its own namespace, as NAME.NAMESPACE.svc.
     ``allow``: any (one tenant, or a try-out outside a cluster). ``deny``: none; the policy file names them all."""
     metadata_queries: Literal["deny", "allow"] = "deny"
-    """Whether metadata may bring PromQL of its own (prometheus.queries): with it an author reads any series of that
+    """Whether metadata may bring PromQL of its own (prometheus.queries, season.query): with it an author reads any series of that
     server and can ask for all of them at every tick. The labels of prometheus.match are always theirs to choose."""
     cluster_domain: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")] = "cluster.local"
     """What the cluster's DNS puts behind ``.svc``."""

@@ -28,6 +28,7 @@ from scaler.serve.guarding import Guarding
 from scaler.serve.observe import Observer, source_health
 from scaler.serve.ownership import Superseded
 from scaler.serve.resolver import EngineResolver
+from scaler.serve.season_backfill import Backfill
 from scaler.serve.snapshot import Snapshot, consumed
 from scaler.serve.store import Store, StoredWorkload, away_seconds, boot_seconds, read_boot_id
 from scaler.serve.workloads import Workload, Workloads
@@ -83,6 +84,7 @@ class Loop:
         self._tasks: set[asyncio.Task[None]] = set()
         self._forget_after_seconds = forget_after_seconds
         self._guarding = Guarding(workloads, self._guarded)
+        self._backfill = Backfill(workloads)
         self._dormant = Dormant(self._away)
         self._purge_due = workloads.mono()
         workloads.recall = self._recall
@@ -210,6 +212,8 @@ class Loop:
             workload.reading = False
         workload.dropped_series_total += observation.dropped_series
         await self._judge(workload, observation)
+        if self._backfill.due(workload):
+            self._do(self._backfill.fill(workload, self._session), f"season {workload.name}")
 
     async def _judge(self, workload: Workload, observation: Observation) -> None:
         """Decide on what was read, and publish; one at a time for a workload."""

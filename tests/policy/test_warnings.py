@@ -58,6 +58,8 @@ def test_a_complete_policy_has_no_warnings() -> None:
         ({"price": {"windows": [PEAK | {"hour_price": 3}]}}, "declare gpu.hour_price"),
         ({"price": {"windows": [PEAK]}}, "price.windows[0] changes nothing; declare its objective_factor, floor"),
         ({"price": {"windows": [PEAK | {"floor": 9}]}}, "price.windows (9) is above replicas.max (8)"),
+        ({"season": {"source": "main"}}, "write season.query, or the labels under prometheus.match"),
+        ({"season": {"query": "sum(rate(x[5m]))"}}, "name one of sources: as season.source"),
         ({"budget": {"at_end": "cap"}}, "there is no budget; declare budget.gpu_hours"),
         ({"budget": {"gpu_hours": 50, "at_end": "cap"}}, "takes the workload to zero until the month ends"),
         (
