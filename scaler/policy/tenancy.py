@@ -45,8 +45,9 @@ class Tenancy(Group):
     """Which addresses metadata may name. ``own_namespace``: Services of its own namespace, as NAME.NAMESPACE.svc.
     ``allow``: any (one tenant, or a try-out outside a cluster). ``deny``: none; the policy file names them all."""
     metadata_queries: Literal["deny", "allow"] = "deny"
-    """Whether metadata may bring PromQL of its own (prometheus.queries, season.query): with it an author reads any series of that
-    server and can ask for all of them at every tick. The labels of prometheus.match are always theirs to choose."""
+    """Whether metadata may bring PromQL of its own (prometheus.queries, season.query): with it an author reads any
+    series of that server and can ask for all of them at every tick. The labels of prometheus.match are always theirs to
+    choose."""
     cluster_domain: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")] = "cluster.local"
     """What the cluster's DNS puts behind ``.svc``."""
     workloads_per_namespace: Annotated[int, Field(ge=1, le=100_000)] = 200
