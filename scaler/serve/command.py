@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import structlog
 import typer
 
 from scaler.policy.errors import PolicyError
@@ -20,6 +22,8 @@ from scaler.signals.preset import PresetError, register_presets
 
 if TYPE_CHECKING:
     from scaler.serve.redis_link import RedisLink
+
+log = structlog.get_logger(__name__)
 
 
 def serve(
@@ -148,6 +152,8 @@ def serve(
     Next: open the page at the HTTP address, and [bold]loadtide explain chat/llama-8b[/bold].
     """
     configure_logs(log_level.value)
+    if folder := os.environ.get("PROMETHEUS_MULTIPROC_DIR"):
+        log.info("PROMETHEUS_MULTIPROC_DIR is not used: all metrics are of this process", folder=folder)
     shared = _shared(store)
     try:
         register_presets(presets)

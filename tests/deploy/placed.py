@@ -57,8 +57,10 @@ def hangs_together(rendered: Installed, namespace: str) -> None:
     assert {port["targetPort"] for port in service["spec"]["ports"]} <= ports.keys()
     for each in rendered.of("NetworkPolicy"):
         assert selects(each["spec"]["podSelector"]["matchLabels"], labels)
-        open_ports = {port["port"] for rule in each["spec"]["ingress"] for port in rule["ports"]}
-        assert open_ports == {port["targetPort"] for port in service["spec"]["ports"]}
+        let_in = {port["port"]: rule["from"] for rule in each["spec"]["ingress"] for port in rule["ports"]}
+        assert let_in.keys() == ports.keys() - {"health"}, "the kubelet is always let in"
+        for peer in let_in.get("peers", ()):
+            assert selects(peer["podSelector"]["matchLabels"], labels), "scalers reach each other"
         assert all(rule["from"] for rule in each["spec"]["ingress"]), "an empty list lets everybody in"
     for each in rendered.of("PodDisruptionBudget"):
         assert selects(each["spec"]["selector"]["matchLabels"], labels)
@@ -128,7 +130,8 @@ def asks_what_is_served(rendered: Installed, ports: dict[str, int]) -> None:
     """Every port and probe is one that the arguments make the process listen on."""
     told = options(rendered)
     listening = {name: int(told[name].rpartition(":")[2]) for name in ("grpc", "http", "health") if told[name]}
-    assert ports == listening
+    shared = any(variable["name"] == "LOADTIDE_STORE" for variable in container(rendered)["env"])
+    assert ports == listening | ({"peers": told["peers_port"]} if shared else {})
     for probe in ("readinessProbe", "livenessProbe"):
         asked = container(rendered)[probe]["grpc"]
         assert asked["service"] in HEALTH_SERVICES
