@@ -238,3 +238,7 @@ class TestTheImage:
         ) as agent:
             assert "loadtide_agent" in agent.text("/metrics")
             assert agent.container.ended() == 0
+
+    def test_lacks_nothing_for_gpus_but_the_nodes_driver(self, image: Image, tmp_path: Path) -> None:
+        script = "import pynvml\ntry: pynvml.nvmlInit()\nexcept pynvml.NVMLError as error: print(error)"
+        assert run(image, "-c", script, command=("python3",), folder=tmp_path) == "NVML Shared Library Not Found"
