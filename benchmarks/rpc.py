@@ -41,7 +41,7 @@ WORKLOADS_PER_NAMESPACE = 100
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much of everything. The defaults are the figures that DESIGN promises something for."""
+    """How much of everything. The defaults are the load for which a throughput and a P99 are promised."""
 
     workloads: int = 2_000
     streams: int = 500

@@ -30,7 +30,8 @@ from scaler.signals.model import NotApplicable, known_value
 
 #: The batch binds when this share of it is in use.
 BINDING_SHARE = 0.8
-#: The token budget never falls below running sequences plus this much of the arriving prompt tokens (LAWS, prefill).
+#: The token budget never falls below running sequences plus this much of the arriving prompt tokens: with less, prompts
+#: come in faster than they are read.
 PROMPT_MARGIN = 1.25
 #: At most this much of the batch is taken in one move towards the TPOT objective.
 GENTLE_FACTOR = 0.75

@@ -1,7 +1,7 @@
 """The load state: one word for how loaded a workload is, with hysteresis so that the word does not flutter.
 
-Priority ``stalled > critical > unknown > idle > high > low > normal``. Enter and leave marks differ (LAWS section 3);
-every state has a measured way out, and ``Memory.state_seconds`` tells its age.
+Priority ``stalled > critical > unknown > idle > high > low > normal``. Enter and leave marks differ; every state
+has a measured way out, and ``Memory.state_seconds`` tells its age.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Every policy of the lab by name, ready to run: our strategies, the rivals of LAWS section 4, and the bound.
+"""Every policy of the lab by name, ready to run: our strategies, the rivals, and the bound.
 
 All get the same capacity knowledge (:class:`~scaler.lab.truth.Truth`), floor, ceiling and cold start. Each has one
 knob, the load target: ``knob`` > 1 loads a replica more than the policy's own default does.
@@ -39,7 +39,7 @@ from scaler.policy.model import Batch, Capacity, Gpu, Objectives, Policy, Price,
 
 #: Ours without its season, and without its price windows.
 NO_SEASON_NAME, NO_PRICE_NAME = "adaptive-no-season", "adaptive-no-price"
-#: Waiting requests per replica that KEDA's scaler aims at (the queue target of LAWS section 1.6).
+#: Waiting requests per replica that KEDA's scaler aims at: our own queue target.
 WAITING_TARGET = 10.0
 #: A policy cannot say that a replica needs no time at all to load.
 LEAST_COLD_START_SECONDS = 1.0

@@ -1,4 +1,4 @@
-"""The score, exactly as LAWS section 5 defines it.
+"""The score: how often a policy kept what was promised, and what it spent on that.
 
 A cell's numbers are joint attainment, GPU-hours and replica changes. Held at one knob for the whole suite, a policy has
 one *point*: mean attainment over scenarios, total GPU-hours (seeds averaged). Its *frontier* is the Pareto hull of its

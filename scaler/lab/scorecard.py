@@ -24,7 +24,7 @@ from scaler.lab.score import (
 
 OURS = "adaptive"
 HALVES = {"report": "the reported half", "tune": "the half the laws were tuned on", "shown": "in neither half"}
-#: The bar of LAWS section 5: against the best rival in a scenario, and against the bound on a day's shape.
+#: The bar, in GPU-hours: above the best rival of a scenario, and above the bound on a day's shape at that attainment.
 MOST_ABOVE_BEST, MOST_ABOVE_BOUND, BOUND_ATTAINMENT = 0.03, 0.15, 0.99
 #: A rival is no better in a scenario where it keeps so much less than we do.
 AS_GOOD = 0.005

@@ -22,7 +22,7 @@ from scaler.lab.hardware import Hardware
 from scaler.lab.promise import Promise, kept
 from scaler.lab.simulate import Moment
 
-#: L* is this share of the concurrency at which P95 meets its objective (LAWS section 3).
+#: L* is this share of the concurrency at which P95 meets its objective: a quarter is kept as room.
 SHARE = 0.75
 ATTAINED = 0.95
 #: One measurement: so many seconds, at most so many requests, of which the first share is not judged.

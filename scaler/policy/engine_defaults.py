@@ -21,7 +21,7 @@ class DefaultBound:
     critical_ratio: float
 
 
-#: DESIGN section 9: TTFT 1 s (critical 5 s), TPOT 50 ms (100 ms), e2e 2 s (5 s).
+#: What holds where nothing is declared: TTFT 1 s (critical 5 s), TPOT 50 ms (100 ms), e2e 2 s (5 s).
 DEFAULT_BOUNDS: Mapping[str, DefaultBound] = {
     "ttft": DefaultBound(seconds=1.0, critical_ratio=5.0),
     "tpot": DefaultBound(seconds=0.05, critical_ratio=2.0),

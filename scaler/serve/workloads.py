@@ -31,7 +31,8 @@ from scaler.signals.preset import Preset
 
 log = structlog.get_logger(__name__)
 
-#: How long a workload's very first call may wait for its first tick, seconds (DESIGN section 5).
+#: How long a workload's very first call may wait for its first tick, seconds: KEDA asks with no deadline of its own,
+#: and a slow answer keeps its other ScaledObjects waiting.
 FIRST_TICK_SECONDS = 1.0
 #: A loop that comes round later than this many ticks was stopped (a frozen process): in that time nobody could ask.
 LATE_TICKS = 3.0

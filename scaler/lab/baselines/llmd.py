@@ -1,4 +1,4 @@
-"""llm-d's SLO-aware law, as LAWS section 4 states it.
+"""llm-d's SLO-aware law.
 
 s = max(P90 TTFT / objective, P90 TPOT / objective), 0 without traffic, clipped at 2, averaged over 45 s. Above 0.55:
 n + ceil(n·(s·c/0.55 - 1)); below 0.40: n - floor(n·(1 - s/0.40)), n being the replicas asked for and c the credit for
