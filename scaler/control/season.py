@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from scaler.policy.model import SLOT_SECONDS, SLOTS_A_DAY, Seasonal
 
@@ -90,11 +91,15 @@ class Season:
     """What has been learned. ``levels`` are the past slots' rates, packed, by number modulo :data:`SLOTS_KEPT`;
     ``slots_known`` of them are known. ``slot`` is the one being filled, with so many ``requests`` in so many
     ``seconds`` in which arrivals were known.
-    ``came`` and ``usual`` are the requests of the last half hour, as they came and as they usually do.
+    ``period`` is the rhythm that is believed, ``weekly`` or ``daily``, None: there is no season; ``slot_usually`` what
+    the slot usually brings by it, req/s. ``came`` and ``usual`` are the requests of the last half hour, as they came
+    and as they usually do.
     """
 
     zone: str = ""
+    period: str | None = None
     slot: int | None = None
+    slot_usually: float | None = None
     requests: float = 0.0
     seconds: float = 0.0
     levels: str = ""
@@ -105,15 +110,9 @@ class Season:
     usual: float = 0.0
 
     @property
-    def period(self) -> str | None:
-        """``weekly`` or ``daily``, whichever explains more; None: neither explains enough, there is no season."""
-        name, skill = min((("weekly", self.weekly), ("daily", self.daily)), key=lambda each: each[1].unexplained)
-        return name if skill.unexplained <= EXPLAINS else None
-
-    @property
     def skill(self) -> Skill:
         """That of the better of the two."""
-        return min(self.weekly, self.daily, key=lambda each: each.unexplained)
+        return self.daily if self.daily.unexplained < self.weekly.unexplained else self.weekly
 
     def level(self, slot: int) -> float | None:
         """The mean rate of a past slot, req/s; None where it is not known or longer ago than is kept."""
@@ -158,22 +157,27 @@ def learn_season(season: Season, law: Seasonal, slot: int, rate: float | None, e
     if rate is None or elapsed_seconds <= 0.0:
         return season
     seconds = min(elapsed_seconds, SLOT_SECONDS)
-    kept = math.exp(-seconds / TODAY_SECONDS)
-    period = season.period
-    usual = None if period is None else season.usually(slot, period)
-    return replace(
-        season,
-        requests=season.requests + rate * seconds,
-        seconds=season.seconds + seconds,
-        came=season.came * kept + (0.0 if usual is None else rate * seconds),
-        usual=season.usual * kept + (usual or 0.0) * seconds,
+    kept, usual = math.exp(-seconds / TODAY_SECONDS), season.slot_usually
+    return Season(
+        season.zone,
+        season.period,
+        slot,
+        usual,
+        season.requests + rate * seconds,
+        season.seconds + seconds,
+        season.levels,
+        season.slots_known,
+        season.weekly,
+        season.daily,
+        season.came * kept + (0.0 if usual is None else rate * seconds),
+        season.usual * kept + (usual or 0.0) * seconds,
     )
 
 
-def expected_season(season: Season, law: Seasonal, slot: int) -> Expected | None:
-    """What to expect in ``slot``, a cold start ahead; None where there is no season."""
+def expected_season(season: Season, law: Seasonal, ahead: datetime) -> Expected | None:
+    """What to expect ``ahead``, a cold start from now; None where there is no season."""
     period = season.period if law.enabled else None
-    level = None if period is None else season.usually(slot, period)
+    level = None if period is None else season.usually(law.slot(ahead), period)
     if period is None or not level:
         return None
     skill = season.skill
@@ -204,7 +208,11 @@ def _closed(season: Season, slot: int) -> Season:
         levels = levels[:at] + _encoded(value) + levels[at + 2 :]
     known = (len(levels) - levels.count(_NONE[0])) // 2
     begun = replace(season, slot=slot, requests=0.0, seconds=0.0, weekly=weekly, daily=daily)
-    return replace(begun, levels=levels, slots_known=known)
+    begun = replace(begun, levels=levels, slots_known=known)
+    period = "daily" if daily.unexplained < weekly.unexplained else "weekly"
+    if begun.skill.unexplained > EXPLAINS:
+        return replace(begun, period=None, slot_usually=None)
+    return replace(begun, period=period, slot_usually=begun.usually(slot, period))
 
 
 def _moved(season: Season, zone: str, slot: int) -> Season:

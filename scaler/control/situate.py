@@ -131,7 +131,7 @@ def situate(policy: Policy, memory: Memory, signals: Signals, now: Now) -> Situa
         verdicts=verdicts | dict.fromkeys(infeasible, "infeasible"),
         bill=bill,
         budget=left,
-        season=expected_season(memory.season, policy.season, policy.season.slot(ahead)),
+        season=expected_season(memory.season, policy.season, ahead),
     )
 
 

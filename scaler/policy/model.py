@@ -325,6 +325,8 @@ class Policy(Group):
 
     def ceiling(self, utc: datetime) -> int | None:
         """The most replicas allowed at ``utc``, never below the floor; None: as many as it takes."""
+        if not self.price.windows:
+            return self.replicas.max
         priced = self.price.open(utc)
         window = None if priced is None else priced.ceiling
         most = min((each for each in (self.replicas.max, window) if each is not None), default=None)

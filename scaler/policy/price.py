@@ -39,4 +39,6 @@ class Price(Group):
 
     def open(self, utc: datetime) -> PriceWindow | None:
         """The window open at ``utc`` (timezone-aware), if any."""
+        if not self.windows:
+            return None
         return next((window for window in self.windows if window.contains(utc)), None)

@@ -40,7 +40,7 @@ def learned(rate: Rate, *, days: float = 28, law: Seasonal | None = None, until:
 
 def expected(season: Season, at: datetime, law: Seasonal | None = None) -> float | None:
     law = law or Seasonal()
-    found = expected_season(season, law, law.slot(at))
+    found = expected_season(season, law, at)
     return None if found is None else found.rate
 
 
@@ -211,7 +211,7 @@ def test_what_was_learned_survives_json_and_a_damaged_past_is_an_unknown_one() -
     at = MONDAY
     for _ in range(200):
         broken = learn_season(broken, law, law.slot(at), 1.0, SLOT_SECONDS)
-        expected_season(broken, law, law.slot(at))
+        expected_season(broken, law, at)
         at += SLOT
 
 

@@ -71,7 +71,7 @@ def test_g2_08_it_says_what_last_showed_that_the_workload_is_wanted() -> None:
 
 def test_it_says_what_usually_comes_or_that_nothing_shows_yet() -> None:
     assert "season     no pattern so far, 0 of 28 days known" in explained()
-    believed = Memory(season=Season(slots_known=2016, weekly=Skill(2000.0, 1.0, 10.0, 50.0)))
+    believed = Memory(season=Season(period="weekly", slots_known=2016, weekly=Skill(2000.0, 1.0, 10.0, 50.0)))
     expects = explained(next_memory=believed, season=Expected(1.5, 3.0, "weekly"))
     assert "season     weekly; 3 req/s usual in 2 min, 1.5 as today goes (UTC, 21 of 28 days known)" in expects
     assert "season     weekly; nothing usual in 2 min" in explained(next_memory=believed)

@@ -48,7 +48,9 @@ MEMORY = Memory(
     needs=((0.0, 3), (41.5, 7)),
     jump_seconds=None,
     waiting=17.0,
-    season=Season("Europe/Berlin", 71_017_776, 12.0, 600.0, "0A.." * 1344, 1344, Skill(96.0, 1.0, 10.0, 50.0)),
+    season=Season(
+        "Europe/Berlin", "weekly", 71_017_776, 0.5, 12.0, 600.0, "0A.." * 1344, 1344, Skill(96.0, 1.0, 10.0, 50.0)
+    ),
 )
 
 
