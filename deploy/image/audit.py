@@ -3,6 +3,8 @@
 Writes a CycloneDX bill of materials of the locked Python packages, and asks pip-audit about each of them. What Debian
 gives to the base image is in neither; the builder tells of that (``docker buildx build --sbom=true``).
 
+It asks PyPI; where only an OSV service of your own can be reached: ``OSV_URL=https://HOST/v1/query make audit``.
+
 Exit status: 0, every package was asked about and nothing is known. 1, something is known, or some package could not be
 asked about. 3, nothing was audited, because the advisories cannot be reached from here.
 """
@@ -10,6 +12,7 @@ asked about. 3, nothing was audited, because the advisories cannot be reached fr
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -57,16 +60,17 @@ def judged(report: dict[str, Any], canary: str = CANARY[0]) -> Verdict:
     return Verdict(0, f"audited: nothing is known of the {len(told)} packages of the image")
 
 
-def asked() -> Verdict:
-    """Asks about every locked package, at the index that pip-audit asks by default."""
+def asked(osv_url: str = "") -> Verdict:
+    """Asks about every locked package: PyPI, or the OSV service at ``osv_url``."""
+    how = ["--disable-pip", "--require-hashes", "--format=json", "--progress-spinner=off"]
+    if osv_url:
+        how += ["--vulnerability-service=osv", f"--osv-url={osv_url}"]
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as canary:
         # The hash is nobody's: nothing is fetched, and with hashes in one file the other must have them too.
         canary.write(f"{CANARY[0]}=={CANARY[1]} --hash=sha256:{0:064d}\n")
         canary.flush()
         files = ("--requirement", str(LOCK), "--requirement", canary.name)
-        done = _tool(
-            "pip-audit", *files, "--disable-pip", "--require-hashes", "--format=json", "--progress-spinner=off"
-        )
+        done = _tool("pip-audit", *files, *how)
     try:
         return judged(json.loads(done.stdout))
     except json.JSONDecodeError:
@@ -97,7 +101,7 @@ def main() -> int:
 
     MATERIALS.parent.mkdir(exist_ok=True)
     MATERIALS.write_text(bill_of_materials(__version__), encoding="utf-8")
-    verdict = asked()
+    verdict = asked(os.environ.get("OSV_URL", ""))
     sys.stdout.write(f"materials: {MATERIALS.relative_to(REPOSITORY)}\n{verdict.text}\n")
     return verdict.status
 

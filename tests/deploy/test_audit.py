@@ -9,7 +9,9 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from aiohttp import web
 
+from tests.agent.running_agent import beside
 from tests.deploy.tools import REPOSITORY
 
 
@@ -62,6 +64,42 @@ def test_one_that_could_not_be_judged_is_not_passed_over(audit: ModuleType) -> N
     verdict = audit.judged({"dependencies": [clean("aiohttp"), skipped("grpcio"), vulnerable("jinja2")]})
     assert verdict.status == 1
     assert "grpcio" in verdict.text
+
+
+@pytest.mark.parametrize(
+    ("vulnerable_too", "status", "said"),
+    [(set(), 0, "nothing is known"), ({"pyyaml"}, 1, "PYSEC-2000-1, fixed in 99.0"), (None, 3, "NOT AUDITED")],
+    ids=["clean", "one known", "away"],
+)
+def test_pip_audit_itself_is_asked_so(
+    audit: ModuleType, vulnerable_too: set[str] | None, status: int, said: str
+) -> None:
+    """The real one, with a stand-in for the service that it asks: its options and its JSON are what is expected."""
+    if vulnerable_too is None:
+        verdict = audit.asked("http://127.0.0.1:9/v1/query")
+    else:
+        known = {"jinja2", *vulnerable_too}
+
+        async def query(request: web.Request) -> web.Response:
+            name = (await request.json())["package"]["name"]
+            return web.json_response({"vulns": [advisory(name)]} if name in known else {})
+
+        with beside([web.post("/v1/query", query)]) as url:
+            verdict = audit.asked(f"{url}/v1/query")
+    assert verdict.status == status, verdict.text
+    assert said in verdict.text
+
+
+def advisory(name: str) -> dict[str, Any]:
+    """In the form of OSV (https://ossf.github.io/osv-schema)."""
+    events = [{"introduced": "0"}, {"fixed": "99.0"}]
+    package = {"ecosystem": "PyPI", "name": name}
+    return {
+        "id": "PYSEC-2000-1",
+        "published": "2000-01-01T00:00:00Z",
+        "details": "not safe",
+        "affected": [{"package": package, "ranges": [{"type": "ECOSYSTEM", "events": events}], "versions": []}],
+    }
 
 
 def test_the_bill_of_materials_has_every_locked_package(audit: ModuleType) -> None:
