@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
+import sys
 import time
 import tomllib
 import urllib.request
@@ -88,6 +90,17 @@ class TestTheDockerfile:
                 version = locked.get(canonicalize_name(requirement.name))
                 assert version, f"{requirement.name} is not in {file}"
                 assert requirement.specifier.contains(version), f"{requirement} is {version} in {file}"
+
+    @pytest.mark.real
+    @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+    def test_what_is_locked_is_there_for_both_machines(self, tmp_path: Path, machine: str) -> None:
+        """As wheels: the image has no compiler."""
+        platform = (f"--python-platform={machine}-manylinux_2_28", f"--python-version={PYTHON}", "--only-binary=:all:")
+        locked = (f"--requirement={images.DOCKERFILE.parent / 'requirements.txt'}", "--require-hashes")
+        uv = Path(sys.executable).parent / "uv"
+        command = [uv, "pip", "install", "--quiet", "--dry-run", f"--target={tmp_path}", *platform, *locked]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
 
     def test_it_says_no_version_of_its_own(self) -> None:
         assert __version__ not in images.DOCKERFILE.read_text()
