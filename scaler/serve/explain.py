@@ -9,9 +9,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from scaler.control.model import Code, LoadState, Mode
-from scaler.serve.cost_document import cost_lines
+from scaler.control.model import Mode
+from scaler.serve.advice import advice
 from scaler.serve.quantities import counted, duration, number, quantity
+from scaler.serve.standing import standing_lines
 
 Document = dict[str, Any]
 
@@ -31,35 +32,6 @@ _STYLES = {
     "known": "green",
     "low": "cyan",
     "idle": "cyan",
-}
-
-#: What an operator can do about a code, where there is something to do.
-_ADVICE: dict[str, str] = {
-    Code.CEILING: "raise replicas.max and the ScaledObject's maxReplicaCount together, or accept longer waits",
-    Code.BUDGET: "raise budget.gpu_hours, or write budget.at_end: warn; the next period begins with nothing spent",
-    Code.BUDGET_SPENT: "raise budget.gpu_hours, or write budget.at_end: cap to go down to the floor when it is spent",
-    Code.BUDGET_FLOOR: "raise budget.gpu_hours, or lower warm.floor, its windows and replicas.min: they take it all",
-    Code.OBJECTIVE_UNREACHABLE: "loosen the objective: the answers take this long on an empty engine too",
-    Code.INFEASIBLE: "loosen the objective to at least 1.2 times that, or run a faster engine",
-    Code.MEMORY_PRESSURE: "if this keeps coming back, lower batch.max or give the engine more KV cache",
-    Code.KV_ROOM: "more load needs more replicas, not a larger batch: KV cache is the limit here",
-    Code.UNSCHEDULABLE: "add nodes, or lower replicas.max: no node has room for what is asked for",
-    Code.OVERDUE: "look at the pod's events: a replica has been loading for more than twice its usual time",
-    Code.LOAD_FAILED: "look at the pod's events: it did not become ready within replicas.load_timeout_seconds",
-    Code.WAKE_BACKOFF: "look at the pod's events: the last woken replica did not become ready",
-    Code.STALLED: "restart the stalled replica: it has work, makes no progress, and gets no new capacity from us",
-    Code.IDLE_UNPROVEN: "restore the missing signal, or the workload will never be taken to zero",
-    Code.SIGNAL_LOST: "restore the missing signal: replicas cannot go down without it",
-    Code.SIGNAL_LOST_TOO_LONG: "restore the missing signal: KEDA keeps the present count until then",
-    Code.NO_WAKE_SOURCE: "declare gateway.urls or push.enabled: true, or nothing would wake what sleeps",
-    Code.WAKE_FAILED: "look at the agent's log beside the engine: it says why the engine does not wake",
-    Code.OSCILLATION: "if this keeps coming back, part the marks yourself: a lower memory.kv_growth_ratio, a longer "
-    "batch.cooldown_seconds or replicas.down_window_seconds",
-    Code.ASKED_UNKNOWN: "declare target.name, so that the cluster is asked how many replicas are to stay",
-    Code.ADVISORY: "write mode: active to let the advice be carried out",
-    Code.PAUSED: "write mode: active to let the laws rule again",
-    Code.OVERRIDE: "end the override before its time with: loadtide override NAMESPACE/NAME --end",
-    Code.UNATTRIBUTED: "declare a TTFT or TPOT objective: they tell queueing from slow steps",
 }
 
 
@@ -114,8 +86,6 @@ def _wants(document: Document) -> Iterator[Text]:
     yield Text(f"  batch      {engine}; {document['admission_words']}")
     if document["applied"]:
         yield Text(f"  applied    {_applied(document)}")
-    if document["rung"] != "awake" or document["idle"]["sleep_after_seconds"] is not None:
-        yield Text(f"  rung       {_rung(document)}")
     yield Text(f"  capacity   {_capacity(document['capacity'])}")
     for objective in document["objectives"]:
         bound = (
@@ -124,7 +94,7 @@ def _wants(document: Document) -> Iterator[Text]:
         judged = "breached" if objective["critical_verdict"] == "breached" else objective["verdict"] or "not judged"
         p95 = "no P95" if objective["p95"] is None else f"P95 {_between(objective['p95'])}"
         yield Text(f"  {objective['objective']:<10} {p95}, objective {duration(bound)}: {judged}")
-    for title, line in cost_lines(document):
+    for title, line in standing_lines(document):
         yield Text(f"  {title:<10} {line}")
     if (seen := document.get("idle", {}).get("last_activity")) is not None:
         where = "".join(f" {word} {seen[key]}" for word, key in (("at", "endpoint"), ("of", "series")) if seen[key])
@@ -143,24 +113,6 @@ def _applied(document: Document) -> str:
         more = f" and {len(astray) - REPLICAS_NAMED} more" if len(astray) > REPLICAS_NAMED else ""
         line += f"; its own setting: {', '.join(astray[:REPLICAS_NAMED])}{more}"
     return line
-
-
-def _rung(document: Document) -> str:
-    """Who sleeps, and how long a wake takes beside a cold start."""
-    sleep, after = document["sleep"], document["idle"]["sleep_after_seconds"]
-    line = str(document["rung"])
-    if sleep["asleep_seconds"] is not None:
-        line += f" for {duration(sleep['asleep_seconds'])} (level {sleep['level']})"
-    elif after is not None:
-        line += f", asleep after {duration(after)} idle"
-    if sleep["asleep_replicas"]:
-        line += f"; {counted(sleep['asleep_replicas'], 'replicas')} asleep"
-    wake, cold, declared = (sleep[f"{name}_seconds"] for name in ("wake", "cold_start", "declared_cold_start"))
-    start = f"{duration(declared)} declared" if cold is None else f"{duration(cold)} measured"
-    woken = "no wake measured yet" if wake is None else f"the last wake took {duration(wake)}"
-    if wake is not None and sleep["engines_wake_seconds"] is not None:
-        woken += f" ({duration(sleep['engines_wake_seconds'])} in the engine)"
-    return f"{line}; {woken}, a cold start: {start}"
 
 
 def _mode(document: Document) -> str:
@@ -262,22 +214,5 @@ def _listed(title: str, lines: list[str], otherwise: str | None = None) -> Itera
 
 def _next(document: Document) -> Iterator[Text]:
     """What to do next; always something, if only where to look."""
-    yield from _listed("What to do next", list(dict.fromkeys(_advice(document))))
-
-
-def _advice(document: Document) -> Iterator[str]:
-    if document["decided_at"] is None:
-        yield "ask again in a few seconds: the first tick is being made"
-        return
-    if not document["current"]:
-        yield "look at the scaler's log: it has not evaluated this workload lately, so KEDA is told UNAVAILABLE"
-    for said in (*document["suppressed"], *document["reasons"]):
-        if said["code"] in _ADVICE:
-            yield _ADVICE[said["code"]]
-    if document["state"] == LoadState.STALLED:
-        yield _ADVICE[Code.STALLED]
-    if any(not source["ok"] for source in document["sources"]):
-        yield "make the failing sources answer: open their URL from the scaler's pod"
-    if document["warnings"]:
-        yield "settle the warnings: each says which policy key to write"
-    yield f"see what changed before: GET /v1/workloads/{document['workload']}/decisions"
+    before = f"see what changed before: GET /v1/workloads/{document['workload']}/decisions"
+    yield from _listed("What to do next", [*advice(document), *([before] if document["decided_at"] else [])])

@@ -15,12 +15,14 @@ from scaler.control.cold_start import measured_cold_starts
 from scaler.control.lasting import ENDS, lasting
 from scaler.control.model import Code, Decision, LoadState, Mode, Override, Rung
 from scaler.policy.model import Objectives
+from scaler.serve.advice import advice
 from scaler.serve.cost_document import cost_document, season_document
 from scaler.serve.decision_document import outline, reason_document, suppressed_document
 from scaler.serve.plain_json import age_seconds, finite, instant
 from scaler.serve.published import PublishedWorkload
 from scaler.serve.signal_document import interval_document, signal_document
 from scaler.serve.snapshot import Snapshot, SourceHealth
+from scaler.serve.standing import standing_lines
 from scaler.serve.words import ADMISSIONS, CAUSES, MODES, STATES
 from scaler.signals.activity import Activity
 from scaler.signals.model import CATALOG, Applied, Known, Signals, Stale, Verdict, known_value, status
@@ -60,19 +62,20 @@ def workload_summary(workload: PublishedWorkload, mono: float, *, current: bool)
             "age_seconds": None,
             "data_age_seconds": None,
             "active": None,
-            "replicas": dict.fromkeys(("desired", "needed", "ready", "floor", "ceiling")),
+            "replicas": dict.fromkeys(("desired", "needed", "ready", "asleep", "floor", "ceiling")),
             "batch_size": None,
             "token_budget": None,
             "admission": None,
             "queue_limit": None,
             "workers": None,
             "rung": None,
+            "budget_spent_ratio": None,
             "in_flight": None,
             "objectives": [],
             "lost_signals": [],
             "warnings": list(workload.resolved.warnings),
         }
-    decision = snapshot.decision
+    decision, budget = snapshot.decision, snapshot.decision.budget
     return head | {
         "state": decision.state.value,
         "state_words": STATES[decision.state],
@@ -91,6 +94,7 @@ def workload_summary(workload: PublishedWorkload, mono: float, *, current: bool)
             "desired": decision.targets.replicas,
             "needed": decision.need,
             "ready": decision.ready,
+            "asleep": decision.asleep,
             "floor": decision.floor,
             "ceiling": decision.ceiling,
         },
@@ -100,6 +104,7 @@ def workload_summary(workload: PublishedWorkload, mono: float, *, current: bool)
         "queue_limit": decision.targets.queue_limit,
         "workers": decision.targets.workers,
         "rung": decision.targets.rung.value,
+        "budget_spent_ratio": None if budget is None else finite(budget.spent / budget.gpu_hours),
         "in_flight": _in_flight(snapshot.signals),
         "objectives": _objectives(snapshot),
         "lost_signals": [reason.signal for reason in decision.reasons if reason.code in _LOST],
@@ -139,10 +144,10 @@ def workload_detail(workload: PublishedWorkload, mono: float, *, current: bool) 
     summary = workload_summary(workload, mono, current=current)
     snapshot = workload.snapshot
     if snapshot is None:
-        nothing = ("lasting", "signals", "reasons", "suppressed", "applied", "sources", "signal_warnings")
-        return summary | {name: [] for name in (*nothing, "last_adjustments")}
+        nothing = ("lasting", "signals", "reasons", "suppressed", "applied", "sources", "signal_warnings", "standing")
+        return _advised_to(summary | {name: [] for name in (*nothing, "last_adjustments")})
     decision, memory = snapshot.decision, snapshot.decision.next_memory
-    return summary | {
+    detail = summary | {
         "engine": snapshot.policy.engine,
         "strategy": snapshot.policy.strategy,
         "cause": None if decision.cause is None else decision.cause.value,
@@ -182,6 +187,13 @@ def workload_detail(workload: PublishedWorkload, mono: float, *, current: bool) 
         "last_adjustments": [outline(entry) for entry in islice(reversed(workload.adjustments), LAST_TOLD)],
         "sources": [_source(health) for health in snapshot.health],
     }
+    standing = [{"about": about, "sentence": sentence} for about, sentence in standing_lines(detail)]
+    return _advised_to(detail | {"standing": standing})
+
+
+def _advised_to(detail: Document) -> Document:
+    """The document, with what a person can do about what it says."""
+    return detail | {"advice": advice(detail)}
 
 
 def served_target(snapshot: Snapshot, mono: float) -> ServedTarget:

@@ -9,14 +9,18 @@ from dataclasses import replace
 
 import pytest
 
-from scaler.control.model import Admission, LoadState, Now, Targets
-from scaler.serve.snapshot import SourceHealth
+from scaler.control.budget import Bill, Room
+from scaler.control.cold_start import ColdStarts
+from scaler.control.model import Admission, Code, LoadState, Memory, Now, Reason, Rung, Target, Targets
+from scaler.control.season import Expected, Season, Skill
+from scaler.policy.model import Budget, Gpu, Idle, Price, PriceWindow
+from scaler.serve.snapshot import Snapshot, SourceHealth
 from scaler.signals.model import Known, Stale
 from tests.real import chromium
 from tests.real.chromium import Browser
 from tests.real.page_served import NOW, hour, served
 from tests.real.test_page import picture
-from tests.serve.tide import SIGNALS, START, FakeWorkloads, snapshot
+from tests.serve.tide import POLICY, SIGNALS, START, FakeWorkloads, latency, snapshot
 
 pytestmark = pytest.mark.real
 
@@ -175,6 +179,90 @@ def test_texts_from_elsewhere_are_texts(page: Browser, workloads: FakeWorkloads)
     assert page.all("main img, main b:not(.value b)") == []
     assert "Admission: new requests are held back." in page.text("#one-warnings")
     assert "3 (stale)" in page.text("#facts")
+
+
+def sleeping() -> Snapshot:
+    """Two replicas asleep, in a price window, with a season believed, of a budget that is spent."""
+    window = PriceWindow.model_validate({"start": "08:00", "end": "20:00", "zone": "UTC", "objective_factor": 1.5})
+    policy = POLICY.model_copy(
+        update={
+            "idle": Idle(sleep_after_seconds=300),
+            "gpu": Gpu(hour_price=2.5, currency="EUR"),
+            "price": Price(windows=(window,)),
+            "budget": Budget(gpu_hours=100.0, per="month"),
+        }
+    )
+    memory = Memory(
+        state_seconds=360.0,
+        asleep_seconds=60.0,
+        woken_seconds=3.5,
+        loaded_seconds=140.0,
+        cold_starts=ColdStarts(warm=(60.0, 70.0, 80.0, 90.0, 140.0)),
+        season=Season(slots_known=2016, weekly=Skill(2000.0, 1.0, 10.0, 50.0)),
+        bill=Bill(START, 321.0, 802.5, "2025-03", 100.5, 0, 36.0),
+    )
+    return snapshot(
+        "night/llama",
+        state=LoadState.IDLE,
+        cause=None,
+        signals=replace(SIGNALS, ttft_seconds=Known(latency(0.1, 0.25), NOW)),
+        policy=policy,
+        targets=Targets(2, True, 32, rung=Rung.ASLEEP),
+        ready=0,
+        asleep=2,
+        reasons=(
+            Reason(Code.BUDGET_FLOOR, Target.REPLICAS, "spent_gpu_hours", 100.5, 100.0),
+            Reason(Code.INFEASIBLE, Target.REPLICAS, "tpot_seconds", 0.047, 0.05),
+        ),
+        verdicts={"ttft": "met", "ttft_critical": "met", "tpot": "infeasible"},
+        next_memory=memory,
+        cold_start_seconds=140.0,
+        season=Expected(1.5, 3.0, "weekly"),
+        budget=Room(100.0, 100.5, 2, True),
+        decided_at=Now(START, NOW),
+    )
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_sleep_season_price_and_budget_are_seen_and_what_to_do_about_them(
+    page: Browser, workloads: FakeWorkloads, scheme: str
+) -> None:
+    made = sleeping()
+    workloads.add(made.workload, made, made.policy)
+    calling = snapshot("night/waking", ready=0, asleep=1, decided_at=Now(START, NOW))
+    workloads.add(calling.workload, calling)
+    page.scheme(scheme)
+    page.sees("night/llama", "#workloads")
+    row = next(each.text for each in page.all("#workloads tbody tr") if "night/llama" in each.text)
+    assert "asleep\nbudget spent" in row
+    assert "0 ready, 2 asleep, max 4" in row
+    assert "infeasible" in row
+    assert "waking" in next(each.text for each in page.all("#workloads tbody tr") if "night/waking" in each.text)
+    assert page.audit() == []
+    picture(page, f"standing-all-{scheme}")
+    next(each for each in page.all("a.name") if each.text == "night/llama").click()
+    standing = page.sees("Rung", "#standing")
+    for about, sentence in (
+        ("Rung", "asleep for 1 min (level 1); 2 replicas asleep; the last wake took 3.5 s, a cold start: 2 min 20 s"),
+        (
+            "Cold start",
+            "the next replica is expected to take 2 min 20 s; measured: half within 1 min 20 s, 95 %",
+        ),
+        ("Season", "weekly; 3 req/s usual in 2 min, 1.5 as today goes"),
+        ("Cost", "5 EUR an hour for 2 GPUs, 802 EUR so far (321 GPU-hours)"),
+        ("Price", "window 08:00 to 20:00 UTC is open: objectives times 1.5"),
+        ("Budget", "100 of 100 GPU-hours of 2025-03 spent, 36 set aside for the floor; nothing is left, and the floor"),
+    ):
+        assert f"{about} {sentence}" in standing
+    assert "0 ready 2 asleep" in page.text("#facts")
+    assert "raise budget.gpu_hours, or lower warm.floor" in page.text("#advice")
+    assert "loosen the objective to at least 1.2 times that" in page.text("#advice")
+    assert page.audit() == []
+    picture(page, f"standing-{scheme}")
+    page.size(390, 844)
+    assert page.audit() == []
+    assert page.overflow() == 0
+    picture(page, f"standing-phone-{scheme}")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

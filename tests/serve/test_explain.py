@@ -10,6 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from scaler.control.budget import Bill, Room
+from scaler.control.cold_start import ColdStarts
 from scaler.control.model import (
     Admission,
     CapacityEstimate,
@@ -67,6 +68,14 @@ def test_g2_08_it_says_what_last_showed_that_the_workload_is_wanted() -> None:
     assert 'wanted     4 s ago, as finished shows at http://vllm:8000/metrics of finished_reason="stop"' in text
     assert "wanted     1 s ago, as pending shows\n" in explained(activity=Activity("pending", 100.0))
     assert "shows" not in explained(activity=None)
+
+
+def test_it_says_how_long_a_replica_takes_and_whether_that_was_measured() -> None:
+    seen = Memory(cold_starts=ColdStarts(warm=(60.0, 70.0, 80.0, 90.0, 140.0), new_node=(300.0,) * 5))
+    told = explained(width=200, next_memory=seen, cold_start_seconds=140.0)
+    assert "cold start the next replica is expected to take 2 min 20 s; measured: half within 1 min 20 s, 95 %" in told
+    assert "within 2 min 20 s; half within 5 min, 95 % within 5 min on new nodes" in told
+    assert "take 2 min, as declared: too few were seen" in explained(next_memory=Memory(), cold_start_seconds=120.0)
 
 
 def test_it_says_what_usually_comes_or_that_nothing_shows_yet() -> None:

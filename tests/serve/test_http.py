@@ -85,7 +85,14 @@ async def test_all_workloads_at_a_glance(server: Server) -> None:
     status, document = await server.get("/v1/workloads")
     assert status == 200
     assert [workload["workload"] for workload in document["workloads"]] == ["team-a/chat", "team-b/search"]
-    assert document["workloads"][0]["replicas"] == {"desired": 2, "needed": 2, "ready": 1, "floor": 0, "ceiling": 4}
+    assert document["workloads"][0]["replicas"] == {
+        "desired": 2,
+        "needed": 2,
+        "ready": 1,
+        "asleep": 0,
+        "floor": 0,
+        "ceiling": 4,
+    }
 
 
 async def test_one_workload_whole(server: Server) -> None:

@@ -195,3 +195,16 @@ def test_before_the_first_tick_nothing_is_made_up() -> None:
 )
 def test_an_endpoint_is_shown_without_what_may_be_secret(endpoint: str, shown: str) -> None:
     assert endpoint_label(endpoint) == shown
+
+
+def test_a_document_says_in_words_what_stands_and_what_to_do() -> None:
+    """The page shows these sentences; only the server words them."""
+    workload = FakeWorkloads().add("team-a/chat", snapshot())
+    document = workload_detail(workload, 101.0, current=True)
+    told = {each["about"]: each["sentence"] for each in document["standing"]}
+    assert told["cold start"].startswith("the next replica is expected to take 1 min; measured")
+    assert told.keys() == {"cold start", "season"}, "no sleep, price or budget is declared"
+    assert any("replicas.max" in sentence for sentence in document["advice"]), "it is held at its ceiling"
+    unread = workload_detail(FakeWorkloads().add("team-a/new"), 101.0, current=True)
+    assert unread["standing"] == []
+    assert unread["advice"] == ["ask again in a few seconds: the first tick is being made"]

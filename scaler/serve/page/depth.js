@@ -67,7 +67,7 @@ function engineRuns(replicas, signal) {
 
 function showFacts(detail) {
   if (!detail.decided_at) {
-    renew(element("facts"), null, () => []);
+    for (const id of ["facts", "standing"]) renew(element(id), null, () => []);
     return;
   }
   const signal = (name) => detail.signals.find((each) => each.signal === name);
@@ -75,14 +75,14 @@ function showFacts(detail) {
     const { value, status } = signal(name);
     return `${value === null ? status.replace("_", " ") : number(value)}${value === null ? "" : unit}${status === "stale" ? " (stale)" : ""}`;
   };
-  const { desired, ready, needed, floor, ceiling } = detail.replicas;
+  const { desired, ready, asleep, needed, floor, ceiling } = detail.replicas;
   const limits = ceiling === null ? `at least ${floor} allowed` : `${floor} to ${ceiling} allowed`;
   const [running, waiting, arrivals] = [known("running"), known("waiting"), known("arrivals_per_second", " req/s")];
   const applied = engineRuns(detail.applied, signal("applied_batch")?.value ?? null);
   const capacity = detail.capacity;
   const told = [detail.replicas, detail.batch_size, detail.token_budget, running, waiting, arrivals, applied, capacity, detail.utilisation, detail.objectives];
   renew(element("facts"), told, () => [
-    fact("Replicas", `${number(desired)} wanted`, ready === null ? "ready unknown" : `${number(ready)} ready`, needed !== null && needed !== desired ? `the load needs ${number(needed)}` : "", limits),
+    fact("Replicas", `${number(desired)} wanted`, ready === null ? "ready unknown" : `${number(ready)} ready`, asleep ? `${number(asleep)} asleep` : "", needed !== null && needed !== desired ? `the load needs ${number(needed)}` : "", limits),
     fact("Batch", detail.batch_size === null ? "engine’s own" : number(detail.batch_size),
       applied, detail.token_budget === null ? "" : `${number(detail.token_budget)} tokens a step`),
     fact("Running", running, `waiting: ${waiting}`),
@@ -93,6 +93,8 @@ function showFacts(detail) {
     make("div", { class: "fact" }, make("dt", {}, "Data age"), make("dd", {}, make("span", { id: "fact-age" }))),
   ]);
   dataAge(element("fact-age"), detail);
+  renew(element("standing"), detail.standing, () => detail.standing.map(({ about, sentence }) =>
+    make("div", {}, make("dt", {}, about.charAt(0).toUpperCase() + about.slice(1)), make("dd", {}, sentence))));
 }
 
 function showWhy(detail) {
@@ -102,6 +104,8 @@ function showWhy(detail) {
   const list = (id, items, none, build) => renew(element(id), items.length ? items.map((each) => each.sentence) : none, () =>
     items.length ? items.map(build) : make("li", { class: "none" }, none));
   list("reasons", detail.reasons, detail.decided_at ? "Nothing moved, and nothing needs to." : "Not evaluated yet.", (each) => make("li", {}, each.sentence));
+  element("advised").hidden = !detail.advice.length;
+  list("advice", detail.advice.map((sentence) => ({ sentence })), "", (each) => make("li", {}, each.sentence));
   const held = detail.suppressed.length ? detail.suppressed : [null];
   keep(element("suppressed"), held, (each) => each?.untimed_sentence ?? "", heldItem, (item, each) => {
     const left = each?.remaining_seconds ?? null;

@@ -106,23 +106,31 @@ function makeRow(workload) {
   return row;
 }
 
+/** Where replicas are kept, or come from, other than awake; null: there is nothing to say. */
+function rung({ rung, active, replicas }) {
+  if (rung === "asleep") return active ? "asleep" : null;
+  return replicas.asleep ? "waking" : null;
+}
+
 function updateRow(row, workload, gap) {
   const [head, state, load, replicas, batch, objective, data] = row.cells;
   row.classList.toggle("silent", silent(workload));
   const warnings = workload.warnings.length;
   say(head.lastChild, warnings ? counted(warnings, "warnings") : "");
-  renew(state, [workload.state, workload.current, workload.available, Boolean(workload.decided_at), workload.lost_signals, workload.mode], () => [
+  renew(state, [workload.state, workload.current, workload.available, Boolean(workload.decided_at), workload.lost_signals, workload.mode, rung(workload), (workload.budget_spent_ratio ?? 0) >= 1], () => [
     stateWord(workload.state, workload.current || !workload.decided_at),
     workload.decided_at ? null : make("span", { class: "under" }, "not evaluated yet"),
     workload.mode === "active" ? null : make("span", { class: "under busy" }, `mode ${workload.mode}`),
+    rung(workload) && make("span", { class: `under ${rung(workload) === "waking" ? "busy" : ""}` }, rung(workload)),
+    workload.budget_spent_ratio >= 1 ? make("span", { class: "under busy" }, "budget spent") : null,
     silent(workload) ? make("span", { class: "under loud" }, workload.current ? "KEDA is told: unavailable" : "no recent tick") : null,
     workload.lost_signals.length && !silent(workload) ? make("span", { class: "under busy" }, "signals lost, holding") : null,
   ]);
   renew(load, [trends.get(workload.workload) ?? [], workload.in_flight], ([trend, now]) => (workload.decided_at ? sparkline(trend, now, gap) : "–"));
-  renew(replicas, workload.replicas, ({ desired, ready, ceiling }) =>
+  renew(replicas, workload.replicas, ({ desired, ready, asleep, ceiling }) =>
     desired === null ? "–" : [
       `${number(desired)} wanted`,
-      make("span", { class: "under" }, `${ready === null ? "ready unknown" : `${number(ready)} ready`}${ceiling === null ? "" : `, max ${ceiling}`}`),
+      make("span", { class: "under" }, `${ready === null ? "ready unknown" : `${number(ready)} ready`}${asleep ? `, ${number(asleep)} asleep` : ""}${ceiling === null ? "" : `, max ${ceiling}`}`),
     ]);
   renew(batch, [workload.batch_size, Boolean(workload.decided_at)], ([size, decided]) => (decided && size === null ? "engine’s own" : number(size)));
   const objectives = workload.current ? workload.objectives : workload.objectives.map((each) => ({ ...each, status: "stale" }));

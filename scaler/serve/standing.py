@@ -1,0 +1,50 @@
+"""What stands beside the load, in words: the rung, cold starts, the season, what it costs, and what a budget leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from scaler.serve.cost_document import cost_lines
+from scaler.serve.quantities import counted, duration
+
+Document = dict[str, Any]
+
+
+def standing_lines(document: Document) -> Iterator[tuple[str, str]]:
+    """(about what, what is said), where there is something to say. ``document`` is that of one workload, decided."""
+    if document["rung"] != "awake" or document["idle"]["sleep_after_seconds"] is not None:
+        yield "rung", _rung(document)
+    if document.get("cold_start", {}).get("expected_seconds") is not None:
+        yield "cold start", _cold_start(document["cold_start"])
+    yield from cost_lines(document)
+
+
+def _rung(document: Document) -> str:
+    """Who sleeps, and how long a wake takes beside a cold start."""
+    sleep, after = document["sleep"], document["idle"]["sleep_after_seconds"]
+    line = str(document["rung"])
+    if sleep["asleep_seconds"] is not None:
+        line += f" for {duration(sleep['asleep_seconds'])} (level {sleep['level']})"
+    elif after is not None:
+        line += f", asleep after {duration(after)} idle"
+    if sleep["asleep_replicas"]:
+        line += f"; {counted(sleep['asleep_replicas'], 'replicas')} asleep"
+    wake, cold, declared = (sleep[f"{name}_seconds"] for name in ("wake", "cold_start", "declared_cold_start"))
+    start = f"{duration(declared)} declared" if cold is None else f"{duration(cold)} measured"
+    woken = "no wake measured yet" if wake is None else f"the last wake took {duration(wake)}"
+    if wake is not None and sleep["engines_wake_seconds"] is not None:
+        woken += f" ({duration(sleep['engines_wake_seconds'])} in the engine)"
+    return f"{line}; {woken}, a cold start: {start}"
+
+
+def _cold_start(cold_start: Document) -> str:
+    """What is expected of the next replica, and what was measured of those before."""
+    nodes = {"warm": "", "new": " on new nodes"}
+    measured = [
+        f"half within {duration(found['p50_seconds'])}, 95 % within {duration(found['p95_seconds'])}{nodes[node]}"
+        for node in nodes
+        if (found := cold_start[node])
+    ]
+    by = f"; measured: {'; '.join(measured)}" if measured else ", as declared: too few were seen"
+    return f"the next replica is expected to take {duration(cold_start['expected_seconds'])}{by}"
