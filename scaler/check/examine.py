@@ -16,6 +16,9 @@ from scaler.policy.document import read_all
 from scaler.policy.errors import PolicyError
 from scaler.policy.keys import dotted
 from scaler.policy.layers import PolicyFile
+from scaler.policy.model import Policy
+from scaler.signals.lending import unlent
+from scaler.signals.preset import known_engines, load_preset
 
 #: A correction may make room for another; more rounds than this mean that two undo each other.
 _ROUNDS = 5
@@ -124,8 +127,14 @@ def _of_policies(policies: list[tuple[PolicyText, PolicyFile | PolicyError]]) ->
             continue
         for name in read.workloads:
             line = text.first_line - 1 + read.document.line(("workloads", name))
-            for warning in read.resolve(name).warnings:
+            resolved = read.resolve(name)
+            for warning in (*resolved.warnings, *_unlent(resolved.policy)):
                 yield _found(POLICY_WARNING, text.file, line, f"{name}: {warning}")
+
+
+def _unlent(policy: Policy) -> tuple[str, ...]:
+    """What of a shared card cannot be lent; nothing of an engine that is not known, which is said elsewhere."""
+    return unlent(policy, load_preset(policy.engine)) if policy.engine in known_engines() else ()
 
 
 def _place(text: PolicyText, problem: str) -> tuple[int, str]:

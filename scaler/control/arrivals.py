@@ -21,8 +21,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from scaler.control.model import CapacityEstimate
-from scaler.policy.model import Jump, Policy
+from scaler.control.capacity_estimate import CapacityEstimate
+from scaler.policy.jump import Jump
+from scaler.policy.model import Policy
 from scaler.signals.model import ArrivalTrend, Signals, at_least
 
 #: The recent arrivals look back this far, seconds; φ is measured over counts of this length.

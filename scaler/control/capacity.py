@@ -19,8 +19,9 @@ from __future__ import annotations
 
 import math
 
+from scaler.control.capacity_estimate import CapacityEstimate
 from scaler.control.learned import Learned, Limit, limit, residence_at
-from scaler.control.model import CapacityEstimate, Memory
+from scaler.control.model import Memory
 from scaler.policy.model import Policy
 from scaler.signals.model import Signals, known_value
 

@@ -25,8 +25,9 @@ import math
 from dataclasses import dataclass
 
 from scaler.control.arrivals import Arrivals
+from scaler.control.capacity_estimate import CapacityEstimate
 from scaler.control.evenness import pooled
-from scaler.control.model import CapacityEstimate, Code, Reason, Target
+from scaler.control.model import Code, Reason, Target
 from scaler.signals.model import Signals, at_least, known_value
 
 #: What runs is averaged over about so many seconds.

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from scaler.control.situation import Situation
-from scaler.policy.model import JumpRow
+from scaler.policy.jump import JumpRow
 from scaler.signals.model import known_value
 
 

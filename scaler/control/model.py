@@ -8,6 +8,8 @@ from datetime import datetime
 from enum import StrEnum
 
 from scaler.control.budget import NO_BILL, Bill, Room
+from scaler.control.capacity_estimate import CapacityEstimate
+from scaler.control.card_part import CardPart
 from scaler.control.cold_start import ColdStarts
 from scaler.control.feasible import EmptyReplicas
 from scaler.control.learned import Learned
@@ -139,6 +141,11 @@ class Code(StrEnum):
     NOT_BINDING = "not_binding"  # a limit that is not in use says nothing
     KV_ROOM = "kv_room"  # KV use forbids growth
     QUEUEING_KEEPS_BATCH = "queueing_keeps_batch"
+    # a card shared with others
+    CARD_OWN = "card_own"  # the batch that its own part of the card bears
+    CARD_LENT = "card_lent"
+    CARD_BORROWED = "card_borrowed"
+    CARD_MEMORY_KEPT = "card_memory_kept"  # wanted by another, and not let go: preallocated
     # judgement
     SIGNAL_LOST = "signal_lost"  # held on doubt
     SIGNAL_LOST_TOO_LONG = "signal_lost_too_long"  # UNAVAILABLE
@@ -277,6 +284,8 @@ class Memory:
     #: How long the last wake from sleep took, and the last load of a replica from zero, from the decision on.
     woken_seconds: float | None = None
     loaded_seconds: float | None = None
+    #: Its part of a shared card, as published last; None: it shares none, or nothing was published yet.
+    card: CardPart | None = None
     #: What is known of a replica's capacity, the present kind of replica first.
     learned: tuple[Learned, ...] = ()
     cold_starts: ColdStarts = field(default_factory=ColdStarts)
@@ -285,28 +294,6 @@ class Memory:
     season: Season = NO_SEASON
     #: What has been spent.
     bill: Bill = NO_BILL
-
-
-@dataclass(frozen=True, slots=True)
-class CapacityEstimate:
-    """What one replica serves within its objectives, and where that belief comes from.
-
-    ``requests_per_second`` (μ*) is None until a residence time has been measured or a value declared. ``low`` and
-    ``high`` are between what measurement alone puts ``sequences`` (None: nothing measured; ``high`` inf: no end seen),
-    ``windows`` how many windows it has seen.
-    """
-
-    sequences: float
-    requests_per_second: float | None
-    source: str
-    low: float | None = None
-    high: float | None = None
-    windows: int = 0
-
-    @property
-    def assumed(self) -> bool:
-        """Whether it is neither declared nor measured nor shown by a cap: a guess that decides nothing by itself."""
-        return self.source == "prior"
 
 
 @dataclass(frozen=True, slots=True)

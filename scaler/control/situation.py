@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from scaler.control.arrivals import Arrivals
 from scaler.control.budget import Bill, Room
+from scaler.control.capacity_estimate import CapacityEstimate
 from scaler.control.cold_start import ColdStarts
 from scaler.control.feasible import EmptyReplicas, Infeasible
 from scaler.control.flow import FlowNeed
-from scaler.control.model import CapacityEstimate, Memory, Now
+from scaler.control.model import Memory, Now
 from scaler.control.season import Expected
 from scaler.policy.model import Policy
 from scaler.signals.model import (

@@ -226,3 +226,42 @@ def score(
     typer.echo(f"{len(rows)} runs in {seconds / 60:.1f} min: {out}{f', {markdown}' if markdown else ''}")
     if left_out:
         typer.echo(f"left out for want of --data: {', '.join(left_out)}")
+
+
+@lab.command()
+def cards(
+    scenario: Annotated[list[str] | None, typer.Argument(help="Which; all of them otherwise.")] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="How many seeds; the same for every way.")] = 3,
+) -> None:
+    """Play several models on one card, before and after: with parts of their own and lent ones, awake, asleep, at zero.
+
+    [bold]Example:[/bold]  loadtide cards two-by-turns --seeds 5
+
+    A promise is kept where the first token comes within 1 s and the others within 50 ms each. Memory is what the
+    models' engines hold of the card, on average.
+    Next: docs/shared-gpus.md and docs/sleep.md say what is declared for it.
+    """
+    from statistics import mean
+
+    from scaler.lab.card_scenarios import CARD_SCENARIOS
+
+    _known(scenario or [], list(CARD_SCENARIOS), "scenario")
+    table = Table("scenario", "way", "kept", "worst model", "memory held", "largest batch", box=SIMPLE)
+    for name in scenario or list(CARD_SCENARIOS):
+        played = [CARD_SCENARIOS[name].play(seed) for seed in range(1, seeds + 1)]
+        for way in played[0]:
+            runs = [each[way] for each in played]
+            asked = [sum(each.requests for each in run) for run in runs]
+            kept = [
+                sum(each.attainment * each.requests for each in run) / total
+                for run, total in zip(runs, asked, strict=True)
+            ]
+            table.add_row(
+                name,
+                way,
+                f"{mean(kept):.1%}",
+                f"{mean(min(each.attainment for each in run) for run in runs):.1%}",
+                f"{mean(sum(each.memory_share for each in run) for run in runs):.1%}",
+                str(max(each.largest_batch for run in runs for each in run)),
+            )
+    Console().print(table)

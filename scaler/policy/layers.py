@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from scaler.policy.document import Document, read
 from scaler.policy.engine_defaults import fill
 from scaler.policy.errors import PolicyError
+from scaler.policy.gpu_group import DUST
 from scaler.policy.keys import GROUPS, KEYS, Path, allowed_at, dotted, shown, unknown_key, wording
 from scaler.policy.metadata import Parsed, nested, parse
 from scaler.policy.model import Policy
@@ -173,6 +174,7 @@ class PolicyFile:
 
     def _problems(self) -> Iterator[str]:
         """What is wrong with any section on the layers below it."""
+        cards: dict[str, dict[str, float]] = {}
         defaults = _Layer(self.defaults, self._place("defaults"))
         yield from _merge([defaults])[1]
         yield from self._undeclared_source([defaults])
@@ -186,7 +188,14 @@ class PolicyFile:
                 yield self._place("workloads", name)((), f"is not a workload's name; {_NAME_RULE}")
             layers, problems = self._layers(name, nothing)
             yield from problems
-            yield from _merge(layers)[1]
+            policy, wrong = _merge(layers)
+            yield from wrong
+            if policy is not None and (card := policy.gpu_group).declared:
+                cards.setdefault(str(card.name), {})[name] = card.share_ratio or 0.0
+        for card_name, shares in cards.items():
+            if (total := sum(shares.values())) > 1.0 + DUST:
+                said = f"the shares of {card_name} come to {total:.12g} ({', '.join(shares)}); the card is 1"
+                yield self._place("workloads", next(reversed(shares)), "gpu_group")(("share_ratio",), said)
 
 
 def _text(name: str) -> str:

@@ -8,10 +8,9 @@ is a value, and ``decide`` reads it as one.
 from __future__ import annotations
 
 from datetime import datetime
-from itertools import pairwise
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, PositiveFloat, PositiveInt, field_validator, model_validator
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from scaler.policy.admission import AdmissionControl as AdmissionControl
 from scaler.policy.batch import Batch as Batch
@@ -19,7 +18,9 @@ from scaler.policy.batch import QueueTarget as QueueTarget
 from scaler.policy.budget import Budget as Budget
 from scaler.policy.gateway import Gateway as Gateway
 from scaler.policy.gpu import Gpu as Gpu
-from scaler.policy.group import BatchSize, Group, PositiveSeconds, Ratio, Replicas, Seconds, SomeReplicas
+from scaler.policy.gpu_group import GpuGroup as GpuGroup
+from scaler.policy.group import Group, PositiveSeconds, Ratio, Replicas, Seconds, SomeReplicas
+from scaler.policy.jump import Jump as Jump
 from scaler.policy.price import Price as Price
 from scaler.policy.price import PriceWindow as PriceWindow
 from scaler.policy.prometheus import Prometheus as Prometheus
@@ -202,44 +203,6 @@ class MemoryGuard(Group):
         return self
 
 
-class JumpRow(Group):
-    """One row of the jump table: at this arrival rate, this batch on this many replicas (absolute, not a delta)."""
-
-    rate_at_least: Annotated[float, Field(ge=0.0)]
-    """Requests per second of the whole workload."""
-    batch: BatchSize
-    """Batch size of each replica."""
-    replicas: SomeReplicas
-    """Replicas of the workload."""
-
-
-class Jump(Group):
-    """A rise so steep that cooldowns are skipped and a table is read."""
-
-    rows: tuple[JumpRow, ...] = ()
-    """The table; the highest row whose ``rate_at_least`` is reached counts."""
-    factor: Annotated[float, Field(gt=1.0)] = 2.0
-    """Arrivals at least this many times the expected ones."""
-    minimum_excess_requests: PositiveFloat = 5.0
-    """And at least this many requests more than expected within the time looked at: at low rates ratios are noise."""
-    hold_seconds: Seconds = 120.0
-    """How long the jump's peak is held."""
-
-    @field_validator("rows")
-    @classmethod
-    def _distinct(cls, rows: tuple[JumpRow, ...]) -> tuple[JumpRow, ...]:
-        ordered = sorted(rows, key=lambda row: row.rate_at_least)
-        for lower, upper in pairwise(ordered):
-            if lower.rate_at_least == upper.rate_at_least:
-                raise ValueError(f"two rows with rate_at_least {upper.rate_at_least:g}; keep one")
-            if upper.replicas < lower.replicas:
-                raise ValueError(
-                    f"the row rate_at_least {upper.rate_at_least:g} has fewer replicas ({upper.replicas}) than the "
-                    f"row rate_at_least {lower.rate_at_least:g} ({lower.replicas})"
-                )
-        return tuple(ordered)
-
-
 class Idle(Group):
     """When a workload without traffic is put to sleep, and when it is taken to zero."""
 
@@ -288,6 +251,7 @@ class Policy(Group):
     prometheus: Prometheus = Prometheus()
     target: ScaleTarget = ScaleTarget()
     gpu: Gpu = Gpu()
+    gpu_group: GpuGroup = GpuGroup()
     push: Push = Push()
     gateway: Gateway = Gateway()
     objectives: Objectives = Objectives()

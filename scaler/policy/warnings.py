@@ -24,6 +24,7 @@ def warnings_of(policy: Policy, hidden: Collection[Path] = ()) -> tuple[str, ...
         *prometheus_warnings(policy, hidden),
         *_wake(policy),
         *_sleep(policy),
+        *_card(policy),
         *_mode(policy),
         *_wake_forgotten(policy, said),
         *_ceiling_undeclared(policy),
@@ -84,6 +85,14 @@ def _sleep(policy: Policy) -> Iterator[str]:
         yield (
             f"idle.sleep_after_seconds is not used, for warm.floor ({policy.warm.floor}) keeps awake at every hour; "
             "declare replicas.min instead for processes that may sleep"
+        )
+
+
+def _card(policy: Policy) -> Iterator[str]:
+    if policy.gpu_group.declared and policy.batch.max is None:
+        yield (
+            "gpu_group.name: batch.max is not declared, so nothing says how far this engine can borrow, and it borrows "
+            "nothing; declare batch.max (vLLM: the value of --max-num-seqs)"
         )
 
 

@@ -64,6 +64,7 @@ class Claims:
             steady=frozenset(each for each, since in living.items() if now - since >= self._steady_seconds),
             settled=settled,
             patience_over=frozenset(name for name, at in self._free_since.items() if now - at > PATIENCE_SECONDS),
+            together=self._cards(),
         )
         for name in todo.hand_over[:AT_ONCE]:
             await self.release(name)
@@ -74,6 +75,12 @@ class Claims:
         await asyncio.gather(*(self._claim(name, owners[name]) for name in ours[:AT_ONCE]))
         if len(ours) > AT_ONCE:
             self._membership.after_beat.set()
+
+    def _cards(self) -> dict[str, str]:
+        """The card of each workload that shares one."""
+        known = filter(None, map(self._workloads.get, self._workloads.names()))
+        cards = {each.name: each.resolved.policy.gpu_group.name for each in known}
+        return {name: card for name, card in cards.items() if card is not None}
 
     async def _claim(self, name: str, taken_from: str | None) -> None:
         """Become the owner and go on from what was last written."""

@@ -192,6 +192,10 @@ def _tell_rung(samples: _Samples, decision: Decision) -> None:
     memory = decision.next_memory
     for rung, seconds in ((Rung.ASLEEP.value, memory.woken_seconds), ("zero", memory.loaded_seconds)):
         samples.put("wake_seconds", seconds, **{"from": rung})
+    if (card := memory.card) is not None:
+        for kind, part in (("time", card.time), ("memory", card.memory), ("own", card.own)):
+            samples.put("card_ratio", part, kind=kind)
+        samples.put("card_batch_size", card.bound)
 
 
 def _tell_signal(samples: _Samples, name: str, signal: Signal[float] | Signal[Latency], mono: float) -> None:

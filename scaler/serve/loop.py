@@ -17,12 +17,14 @@ from typing import Any
 import aiohttp
 import structlog
 
+from scaler.control.card import bounded
 from scaler.control.decide import decide
 from scaler.control.guard import guarded
 from scaler.control.model import Now, Targets
 from scaler.policy.metadata import storable
 from scaler.serve.adjustments import record_adjustment
 from scaler.serve.at_hand import at_hand, resumed
+from scaler.serve.cards import Cards
 from scaler.serve.dormant import Dormant
 from scaler.serve.guarding import Guarding
 from scaler.serve.observe import Observer, source_health
@@ -31,6 +33,7 @@ from scaler.serve.resolver import EngineResolver
 from scaler.serve.season_backfill import Backfill
 from scaler.serve.snapshot import Snapshot, consumed
 from scaler.serve.store import Store, StoredWorkload, away_seconds, boot_seconds, read_boot_id
+from scaler.serve.waiting import all_done, wait
 from scaler.serve.workloads import Workload, Workloads
 from scaler.signals.activity import activity
 from scaler.signals.memory_read import with_memory
@@ -85,6 +88,7 @@ class Loop:
         self._forget_after_seconds = forget_after_seconds
         self._guarding = Guarding(workloads, self._guarded)
         self._backfill = Backfill(workloads)
+        self._cards = Cards(workloads, self._given_up)
         self._dormant = Dormant(self._away)
         self._purge_due = workloads.mono()
         workloads.recall = self._recall
@@ -143,7 +147,7 @@ class Loop:
                     await self._tick_all(period, stopping)
                     self._workloads.ready = True
                     due = max(due + period, self._workloads.mono())
-                    await _wait(stopping, due - self._workloads.mono())
+                    await wait(stopping, due - self._workloads.mono())
             finally:
                 self._workloads.evaluate = None
                 for task in self._tasks:
@@ -174,8 +178,8 @@ class Loop:
             if workload is not None and self._workloads.ownership.owns(name):
                 tasks.append(self._start(workload))
             if number % SLICE == 0 and number < len(names):
-                await _wait(stopping, pause)
-        await _all_done(tasks, stopping, store_at - self._workloads.mono())
+                await wait(stopping, pause)
+        await all_done(tasks, stopping, store_at - self._workloads.mono())
         await self._save()
 
     def _evaluate_soon(self, workload: Workload) -> None:
@@ -217,7 +221,7 @@ class Loop:
 
     async def _judge(self, workload: Workload, observation: Observation) -> None:
         """Decide on what was read, and publish; one at a time for a workload."""
-        async with workload.judging:
+        async with workload.judging, self._cards.turn(workload):
             try:
                 await self._evaluate(workload, observation)
             except asyncio.CancelledError:
@@ -242,7 +246,7 @@ class Loop:
             now_unix=now.utc.timestamp(),
         )
         workload.memory = resumed(workload)
-        before = workload.memory.targets
+        before = self._told(workload)
         decision = decide(policy, workload.memory, signals, now)
         workload.memory = decision.next_memory
         if decision.ready:
@@ -262,24 +266,35 @@ class Loop:
             activity=activity(tracked, workload.history.tracked, signals, now.mono) or last,
             tick_seconds=time.perf_counter() - started,
         )
-        await self._tell(workload, before, snapshot)
+        await self._tell(workload, before, await self._cards.shared(workload, snapshot))
 
     async def _guarded(self, workload: Workload, signals: Signals) -> None:
         """Let the memory guard move the batch between two ticks, on what its light read says; publish what it moves."""
-        async with workload.judging:
+        async with workload.judging, self._cards.turn(workload):
             last = workload.snapshot
             if last is None or not self._workloads.ownership.owns(workload.name):
                 return
-            now, before = Now(self._workloads.utc(), self._workloads.mono()), workload.memory.targets
+            now, before = Now(self._workloads.utc(), self._workloads.mono()), self._told(workload)
             decision = guarded(last.policy, workload.memory, signals, now, last.decision)
             if decision is None:
                 return
             workload.memory, seen = decision.next_memory, with_memory(last.signals, signals)
+            decision = self._cards.within(workload, decision)
             snapshot = replace(
                 last, signals=seen, decision=decision, decided_at=now, valid_until=self._valid_until(now)
             )
             with contextlib.suppress(Superseded):
                 await self._tell(workload, before, snapshot)
+
+    async def _given_up(self, workload: Workload, snapshot: Snapshot) -> None:
+        """Publish a last decision anew, with the part of its card that another member is owed taken off it."""
+        before = None if workload.snapshot is None else workload.snapshot.decision.targets
+        await self._tell(workload, before, snapshot)
+
+    def _told(self, workload: Workload) -> Targets | None:
+        """The targets as they were published last."""
+        targets = workload.memory.targets
+        return targets and bounded(targets, workload.memory.card, workload.resolved.policy)
 
     async def _tell(self, workload: Workload, before: Targets | None, snapshot: Snapshot) -> None:
         """Publish a decision, under another generation where the engine is to do something else than ``before``."""
@@ -327,23 +342,3 @@ class Loop:
             generation=workload.generation,
             wake_age_seconds=workload.inbox.wake_age_seconds(),
         )
-
-
-async def _all_done(tasks: list[asyncio.Task[None]], stopping: asyncio.Event, seconds: float) -> None:
-    """Wait for all of ``tasks``, but neither longer than ``seconds`` nor past ``stopping``; none is cancelled."""
-    if not tasks:
-        return
-    either = (asyncio.ensure_future(asyncio.wait(tasks)), asyncio.ensure_future(stopping.wait()))
-    try:
-        await asyncio.wait(either, timeout=max(0.0, seconds), return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for waiting in either:
-            waiting.cancel()
-
-
-async def _wait(stopping: asyncio.Event, seconds: float) -> None:
-    """Sleep, but no longer than until ``stopping``."""
-    try:
-        await asyncio.wait_for(stopping.wait(), timeout=max(0.0, seconds))
-    except TimeoutError:
-        return

@@ -207,20 +207,22 @@ def plan(
     steady: frozenset[str],
     settled: bool,
     patience_over: frozenset[str] = frozenset(),
+    together: Mapping[str, str] | None = None,
 ) -> Plan:
     """What the scaler of ``session`` should do.
 
     ``owners``: each known workload's owning session, None for nobody. ``held``: what we own and hold the token of.
     ``living``: the sessions whose lease lasts. ``steady``: those that have lived long enough to be handed workloads.
     ``settled``: whether workloads of the dead may be taken at all. ``patience_over``: workloads free for so long that
-    whoever they prefer seems unable to take them.
+    whoever they prefer seems unable to take them. ``together``: by the workload's name, that of the card it shares:
+    the workloads of one card prefer one scaler.
     """
     us = member_of(session)
     members = {member_of(each) for each in living}
     steady_members = {member_of(each) for each in steady & living}
     claim, hand_over = [], []
     for name, owner in owners.items():
-        choice = preferred(name, members)
+        choice = preferred((together or {}).get(name, name), members)
         if name in held:
             if choice != us and choice in steady_members:
                 hand_over.append(name)

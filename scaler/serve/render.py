@@ -172,6 +172,7 @@ def workload_detail(workload: PublishedWorkload, mono: float, *, current: bool) 
             "last_activity": None if snapshot.activity is None else _activity(snapshot.activity, mono),
         },
         "sleep": sleep_document(snapshot),
+        "card": _card(snapshot),
         "generation": snapshot.generation,
         "valid_until": instant(snapshot.valid_until),
         "tick_seconds": finite(snapshot.tick_seconds),
@@ -229,6 +230,15 @@ def sleep_document(snapshot: Snapshot) -> Document:
         "cold_start_seconds": finite(memory.loaded_seconds),
         "declared_cold_start_seconds": finite(replicas.cold_start_seconds),
     }
+
+
+def _card(snapshot: Snapshot) -> Document | None:
+    """The card the workload shares, and what it has of it; None where it shares none."""
+    card, name = snapshot.decision.next_memory.card, snapshot.policy.gpu_group.name
+    if card is None or name is None:
+        return None
+    parts = {"own": card.own, "time": card.time, "memory": card.memory}
+    return {"name": name, **{kind: round(part, 4) for kind, part in parts.items()}, "batch_size": card.bound}
 
 
 def objective_bounds(objectives: Objectives, name: str) -> Mapping[str, float]:

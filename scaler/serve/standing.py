@@ -1,4 +1,4 @@
-"""What stands beside the load, in words: the rung, cold starts, the season, what it costs, and what a budget leaves."""
+"""What stands beside the load, in words: rung, part of a shared card, cold starts, season, cost, and budget."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from scaler.serve.cost_document import cost_lines
-from scaler.serve.quantities import counted, duration
+from scaler.serve.quantities import counted, duration, number
 
 Document = dict[str, Any]
 
@@ -15,6 +15,8 @@ def standing_lines(document: Document) -> Iterator[tuple[str, str]]:
     """(about what, what is said), where there is something to say. ``document`` is that of one workload, decided."""
     if document["rung"] != "awake" or document["idle"]["sleep_after_seconds"] is not None:
         yield "rung", _rung(document)
+    if (card := document["card"]) is not None:
+        yield "card", _card(card)
     if document.get("cold_start", {}).get("expected_seconds") is not None:
         yield "cold start", _cold_start(document["cold_start"])
     yield from cost_lines(document)
@@ -36,6 +38,13 @@ def _rung(document: Document) -> str:
     if wake is not None and sleep["engines_wake_seconds"] is not None:
         woken += f" ({duration(sleep['engines_wake_seconds'])} in the engine)"
     return f"{line}; {woken}, a cold start: {start}"
+
+
+def _card(card: Document) -> str:
+    """What it has of the card it shares."""
+    own, time, memory = (number(100 * card[kind]) for kind in ("own", "time", "memory"))
+    parts = f"{time} % of its time and {memory} % of its memory, {own} % its own"
+    return f"{card['name']}: {parts}; batch up to {number(card['batch_size'])}"
 
 
 def _cold_start(cold_start: Document) -> str:

@@ -162,6 +162,14 @@ WORDINGS: Mapping[Code, Wording] = {
     ),
     Code.KV_ROOM: Wording("KV use is not known, so nothing grows: {same}", "{compared}, no room to grow: {same}"),
     Code.QUEUEING_KEEPS_BATCH: Wording(f"{_WAITING_TIME}: {{same}}", f"{{measured}}; {_WAITING_TIME}: {{same}}"),
+    # a card shared with others
+    Code.CARD_OWN: Wording("as much as its own part of the card bears: {same}"),
+    Code.CARD_LENT: Wording("its part of the card is lent while nobody asks for it: {same}"),
+    Code.CARD_BORROWED: Wording("others of its card are idle and lend: {same}"),
+    Code.CARD_MEMORY_KEPT: Wording(
+        "its memory is wanted by another of its card: {same}",
+        held="its KV cache was allocated at start, so another of its card that wants its memory cannot have it",
+    ),
     # judgement
     Code.SIGNAL_LOST: Wording("{signal} is lost: holding {same}", "{signal} lost for {for}: holding {same}"),
     Code.SIGNAL_LOST_TOO_LONG: Wording(

@@ -11,6 +11,7 @@ from scaler.policy.layers import PolicyFile, Resolved
 from scaler.policy.metadata import parse
 from scaler.policy.model import Policy
 from scaler.signals.gateway_preset import load_gateway_preset
+from scaler.signals.lending import unlent
 from scaler.signals.preset import Preset, PresetError, load_preset
 
 _NAME_PART = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
@@ -30,7 +31,8 @@ def policy_and_preset(policies: PolicyFile, name: str, metadata: Mapping[str, st
         if gateway is not None:
             load_gateway_preset(gateway)
         preset = load_preset(resolved.policy.engine)
-        return replace(resolved, policy=_with_batching(resolved.policy, preset)), preset
+        policy = _with_batching(resolved.policy, preset)
+        return replace(resolved, policy=policy, warnings=(*resolved.warnings, *unlent(policy, preset))), preset
     except PresetError as error:
         if ("engine",) in parse(metadata or {}).secret_paths:
             raise PolicyError([f"{name}: engine: the value (withheld) is no engine"]) from None

@@ -70,6 +70,16 @@ class TestPolicyFiles:
         assert finding.rule == "policy-warning"
         assert "target_unreachable" in finding.reason
 
+    def test_what_of_a_shared_card_cannot_be_lent(self) -> None:
+        shared = POLICY + "    gpu_group: {name: gpu-0, share_ratio: 0.5, batch: 32}\n"
+        [finding] = findings(shared)
+        assert finding.rule == "policy-warning"
+        assert "engine vllm takes its GPU memory when it starts, so its KV cache is neither lent nor" in finding.reason
+        assert "idle.sleep_after_seconds would free it earlier" in finding.reason
+        [finding] = findings(shared + "    idle: {sleep_after_seconds: 300}\n")
+        assert "its memory is lent while its replicas sleep" in finding.reason
+        assert findings(shared + "    engine: triton\n    objectives: {e2e_seconds: 2}\n") == []
+
     def test_is_compared_with_the_scaled_object(self) -> None:
         bare = SCALED_OBJECT[: SCALED_OBJECT.index("        scrapeUrls")]
         assert found(bare, POLICY) == []

@@ -11,8 +11,8 @@ import grpc
 import pytest
 from prometheus_client import CollectorRegistry
 
+from scaler.control.capacity_estimate import CapacityEstimate
 from scaler.control.model import (
-    CapacityEstimate,
     Code,
     Decision,
     LoadState,

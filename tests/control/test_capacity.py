@@ -12,8 +12,9 @@ import pytest
 from pydantic import TypeAdapter
 
 from scaler.control.capacity import estimate_capacity, loaded
+from scaler.control.capacity_estimate import CapacityEstimate
 from scaler.control.learning import learn
-from scaler.control.model import CapacityEstimate, Memory, Targets
+from scaler.control.model import Memory, Targets
 from scaler.policy.model import Batch, Capacity, Objectives, Policy
 from scaler.signals.model import Interval, Known, Latency, Signals, Unknown
 from tests.control.timeline import signals

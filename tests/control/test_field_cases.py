@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from scaler.control.model import Code, LoadState
-from scaler.policy.model import Batch, Capacity, Idle, Jump, JumpRow, Objectives, Policy, Push, ReplicaRange
+from scaler.policy.jump import Jump, JumpRow
+from scaler.policy.model import Batch, Capacity, Idle, Objectives, Policy, Push, ReplicaRange
 from scaler.signals.model import Stale
 from tests.control.timeline import Timeline, quiet
 

@@ -16,7 +16,8 @@ from scaler.control.decide import decide
 from scaler.control.guard import guard
 from scaler.control.model import Admission, Cause, Decision, LoadState, Memory, Now, Target
 from scaler.control.situation import DOWN_NEEDS
-from scaler.policy.model import Batch, Capacity, Jump, JumpRow, Objectives, Policy, Push, ReplicaRange
+from scaler.policy.jump import Jump, JumpRow
+from scaler.policy.model import Batch, Capacity, Objectives, Policy, Push, ReplicaRange
 from scaler.policy.windows import Warm
 from scaler.signals.model import (
     CATALOG,

@@ -1,7 +1,8 @@
 """The jump table: batch and replicas in one tick, whatever the cooldown says."""
 
 from scaler.control.model import Code
-from scaler.policy.model import Batch, Jump, JumpRow, Policy, ReplicaRange
+from scaler.policy.jump import Jump, JumpRow
+from scaler.policy.model import Batch, Policy, ReplicaRange
 from tests.control.timeline import Timeline, quiet
 
 ROWS = (

@@ -171,6 +171,11 @@ def test_clock_times_need_no_quotes(path: Path) -> None:
          "report_every_seconds, demand_ttl_seconds, wake_ttl_seconds"),
         ("defaults:\n  idle: {sleep_after_seconds: 1800}\n", "2: defaults.idle: sleep_after_seconds (1800) is not "
          "below timeout_seconds (1800): it would be at zero before it sleeps; lower the one or raise the other"),
+        ("defaults:\n  gpu_group: {name: gpu-0, batch: 8}\n",
+         "2: defaults.gpu_group: share_ratio missing: name, share_ratio and batch are declared together"),
+        ("workloads:\n  a/b: {gpu_group: {name: g, share_ratio: 0.6, batch: 8}}\n"
+         "  a/c: {gpu_group: {name: g, share_ratio: 0.5, batch: 8}}\n",
+         "3: workloads.a/c.gpu_group.share_ratio: the shares of g come to 1.1 (a/b, a/c); the card is 1"),
         ("defaults:\n  idle:\n    sleep_level: 3\n",
          "3: defaults.idle.sleep_level: 3 is not allowed; write a whole number from 1 to 2"),
         ("defaults:\n\tidle: 5\n", "2: is not YAML: a tab; indent with spaces"),

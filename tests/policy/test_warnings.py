@@ -87,6 +87,11 @@ def test_what_is_in_order_is_not_warned_of(groups: dict[str, Any]) -> None:
     assert warned(**groups) == []
 
 
+def test_who_shares_a_card_and_declares_no_cap_borrows_nothing() -> None:
+    said = warned(batch={}, gpu_group={"name": "gpu-0", "share_ratio": 0.5, "batch": 32})
+    assert any("so nothing says how far this engine can borrow" in text for text in said)
+
+
 def test_advice_without_a_count_to_keep_is_warned_of() -> None:
     assert "declare target.name" in " ".join(warned(mode="advisory"))
     assert warned(mode="advisory", target={"name": "vllm"}) == []

@@ -10,10 +10,11 @@ from typing import Any
 from rich.console import Console
 
 from scaler.control.budget import Bill, Room
+from scaler.control.capacity_estimate import CapacityEstimate
+from scaler.control.card_part import CardPart
 from scaler.control.cold_start import ColdStarts
 from scaler.control.model import (
     Admission,
-    CapacityEstimate,
     Code,
     LoadState,
     Memory,
@@ -25,7 +26,7 @@ from scaler.control.model import (
     Targets,
 )
 from scaler.control.season import Expected, Season, Skill
-from scaler.policy.model import Budget, Gpu, Idle, Price, PriceWindow, Seasonal
+from scaler.policy.model import Budget, Gpu, GpuGroup, Idle, Price, PriceWindow, Seasonal
 from scaler.serve.explain import NOT_REPORTED, explain
 from scaler.serve.render import workload_detail
 from scaler.serve.snapshot import SourceHealth
@@ -122,6 +123,16 @@ def test_it_says_who_sleeps_and_how_long_a_wake_takes_beside_a_cold_start() -> N
     text = explained(200, policy=policy)
     assert "rung       awake, asleep after 5 min idle; no wake measured yet, a cold start: 2 min declared" in text
     assert "  rung  " not in explained()
+
+
+def test_it_says_what_it_has_of_a_shared_card_and_what_cannot_be_lent() -> None:
+    policy = POLICY.model_copy(update={"gpu_group": GpuGroup(name="gpu-0", share_ratio=0.5, batch=32)})
+    held = Suppressed(Code.CARD_MEMORY_KEPT, Target.BATCH, None, None)
+    memory = Memory(card=CardPart(0.03, 0.5, 0.5, 2))
+    text = explained(200, policy=policy, next_memory=memory, suppressed=(held,))
+    assert "card       gpu-0: 3 % of its time and 50 % of its memory, 50 % its own; batch up to 2" in text
+    assert "- batch kept: its KV cache was allocated at start, so another of its card that wants its memory" in text
+    assert "  card  " not in explained()
 
 
 def test_it_says_what_one_replica_serves_and_how_that_is_known() -> None:

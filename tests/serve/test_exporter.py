@@ -14,9 +14,10 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from scaler.control.budget import Bill
+from scaler.control.capacity_estimate import CapacityEstimate
+from scaler.control.card_part import CardPart
 from scaler.control.cold_start import ColdStarts
 from scaler.control.model import (
-    CapacityEstimate,
     Code,
     LoadState,
     Memory,
@@ -308,7 +309,14 @@ def test_every_gauge_has_help_and_is_told_by_a_full_workload_with_the_labels_lis
     )
     override, seen = Override(3, None, START + timedelta(minutes=5), "ana"), ColdStarts(warm=(60.0,) * 5)
     season = Season(slots_known=672, weekly=Skill(96.0, 1.0, 10.0, 50.0))
-    memory = Memory(override=override, shrunk_seconds=40.0, cold_starts=seen, season=season, woken_seconds=3.5)
+    memory = Memory(
+        override=override,
+        shrunk_seconds=40.0,
+        cold_starts=seen,
+        season=season,
+        woken_seconds=3.5,
+        card=CardPart(0.97, 0.5, 0.5, 62),
+    )
     applied = (Applied("chat-0", 1.0, 16, 2048, generation=7, rung="awake", wake_seconds=2.5),)
     workload.snapshot = snapshot(
         targets=Targets(2, True, 32, 1024, queue_limit=8, workers=32),
@@ -373,6 +381,15 @@ def test_what_sleeps_is_ready_and_a_wake_stands_beside_a_cold_start(workloads: F
     assert (scraped.value("rung", rung="asleep"), scraped.value("rung", rung="awake")) == (1, 0)
     assert scraped.value("wake_seconds", **{"from": "asleep"}) == 3.5
     assert scraped.value("wake_seconds", **{"from": "zero"}) == 140.0
+
+
+def test_the_part_of_a_shared_card_is_told(workloads: FakeWorkloads) -> None:
+    workload = workloads.get("team-a/chat")
+    assert workload is not None
+    workload.snapshot = snapshot(next_memory=Memory(card=CardPart(0.97, 0.5, 0.5, 62)))
+    scraped = Scraped(workloads)
+    assert [scraped.value("card_ratio", kind=kind) for kind in ("time", "memory", "own")] == [0.97, 0.5, 0.5]
+    assert scraped.value("card_batch_size") == 62
 
 
 def test_who_rules_and_what_the_laws_would_tell(workloads: FakeWorkloads) -> None:

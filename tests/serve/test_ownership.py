@@ -185,6 +185,16 @@ class TestPlan:
     def test_what_nobody_owns_goes_to_whom_it_prefers(self) -> None:
         assert red_should({OF_RED: None, OF_GREEN: None}) == Plan(claim=(OF_RED,))
 
+    def test_the_workloads_of_one_card_prefer_one_scaler(self) -> None:
+        names = {f"prod/m-{number}": None for number in range(9)}
+        card = next(name for name in (f"gpu-{n}" for n in range(99)) if preferred(name, ("red", "green")) == "red")
+        together = dict.fromkeys(names, card)
+        all_of_them = plan(RED, names, held=frozenset(), living=BOTH, steady=BOTH, settled=True, together=together)
+        assert set(all_of_them.claim) == set(names)
+        theirs = plan(GREEN, names, held=frozenset(names), living=BOTH, steady=BOTH, settled=True, together=together)
+        assert set(theirs.hand_over) == set(names)
+        assert 0 < len(red_should(names).claim) < len(names)
+
     def test_what_the_living_own_is_left(self) -> None:
         assert red_should({OF_RED: GREEN}) == Plan()
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from scaler.control.model import CapacityEstimate, Memory, Mode, Override, Rung, Targets
+from scaler.control.capacity_estimate import CapacityEstimate
+from scaler.control.model import Memory, Mode, Override, Rung, Targets
 from scaler.policy.model import Idle
 from scaler.serve.decision_document import adjustment
 from scaler.serve.render import endpoint_label, served_target, workload_detail, workload_summary

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from scaler.control.capacity_estimate import CapacityEstimate
 from scaler.control.cold_start import ColdStarts
 from scaler.control.model import (
-    CapacityEstimate,
     Cause,
     Code,
     Decision,

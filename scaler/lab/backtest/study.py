@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Final
 
-from scaler.control.model import CapacityEstimate
+from scaler.control.capacity_estimate import CapacityEstimate
 from scaler.lab.backtest.asking import Ask
 from scaler.lab.backtest.binding import Binding, bind
 from scaler.lab.backtest.crowd import Pace, fit_pace

@@ -9,9 +9,10 @@ from itertools import groupby
 from pydantic import BaseModel
 
 from scaler.pack.reference.markdown import code, prose, table
+from scaler.policy.jump import JumpRow
 from scaler.policy.keys import KEYS, Key, keys_of
 from scaler.policy.metadata import reference
-from scaler.policy.model import JumpRow, Policy
+from scaler.policy.model import Policy
 from scaler.policy.prometheus import PrometheusServer
 from scaler.policy.tenancy import Tenancy
 from scaler.policy.windows import Window
