@@ -68,7 +68,7 @@ class TestQueue:
 
     def test_what_protection_took_is_given_back_first(self) -> None:
         timeline = Timeline(QUEUE).at("0s", **waiting(10)).at("5s", **waiting(10, kv=0.97)).expect(batch=4)
-        timeline.at("10s", **waiting(0)).expect(batch=4).at("65s").expect(batch=8).because(Code.RECOVERY)
+        timeline.at("10s", **waiting(0)).at("15s").expect(batch=4).at("20s").expect(batch=8).because(Code.RECOVERY)
 
     def test_an_unknown_queue_moves_nothing(self) -> None:
         timeline = Timeline(QUEUE).at("0s", **waiting(30)).at("5s").expect(batch=16)
