@@ -106,7 +106,8 @@ def _scenarios(rows: Sequence[Row]) -> Iterator[str]:
     readings = beside(rows, OURS, names)
     yield "Per scenario: ours by default beside each rival at the suite knob whose attainment is nearest to ours."
     yield "Promises kept, GPU-hours, and in brackets by how much ours takes more. `oracle`: the cheapest rival at our"
-    yield "attainment if its knob were tuned to this scenario. `bound`: clairvoyant's cheapest knob that keeps 99 %."
+    yield "attainment if its knob were tuned to this scenario. `bound`: clairvoyant's cheapest knob with 99 %, and"
+    yield "what it takes for what we keep, where its hull reaches so far."
     yield "`bar`: at most 3 % above the best rival that keeps as much; `static`, sized with the trace, sets none."
     yield ""
     yield f"| scenario | **{OURS}** | {' | '.join(names)} | oracle | bound | bar |"
@@ -152,7 +153,8 @@ def _bound(points: Sequence[Point], ours: Point, *, diurnal: bool) -> str:
         best = nearest_knob(points, 1.0) if points else None
         return "" if best is None else f"{best.attainment:.2%} at most"
     cheapest = min(enough, key=lambda point: point.gpu_hours)
-    above = ours.gpu_hours / cheapest.gpu_hours - 1
+    above, equal = ours.gpu_hours / cheapest.gpu_hours - 1, gpu_hours_at(points, ours.attainment)
     text = f"{cheapest.gpu_hours:.1f} ({above:+.0%})"
     missed = diurnal and (above > MOST_ABOVE_BOUND or ours.attainment < BOUND_ATTAINMENT)
-    return f"**{text}**" if missed else text
+    told = f"**{text}**" if missed else text
+    return told if equal is None else f"{told}; {equal:.1f} ({ours.gpu_hours / equal - 1:+.0%}) for as much"

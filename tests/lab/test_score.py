@@ -187,3 +187,10 @@ def test_the_markdown_has_both_halves_and_the_bound() -> None:
     assert "## Report" in text
     assert "## Tune" in text
     assert "4.0 (+25%)" in text  # 5 GPU-hours above the bound's 4
+
+
+def test_beside_the_bounds_cheapest_knob_stands_what_it_takes_for_as_much() -> None:
+    bound = rows("flat-8b", "clairvoyant", 1.6, (0.9, 2), (0.9, 2))
+    text = as_markdown([*CARD, *bound], 90.0, jobs=2)
+    assert "4.0 (+25%); 3.0 (+67%) for as much" in text  # at 99 %: half way between 2 at 90 % and 4 at 99.9 %
+    assert "for as much" not in as_markdown(CARD, 90.0, jobs=2)  # its one point keeps more
