@@ -71,6 +71,18 @@ def test_every_line_says_what_it_means(name: str) -> None:
     assert [line for line in rows if re.search(r"\| *\|$", line)] == []
 
 
+def test_every_metric_that_a_page_names_is_in_the_reference() -> None:
+    root = FOLDER.parents[1]
+    pages = [*root.glob("*.md"), *root.glob("docs/*.md"), *root.glob("rules/**/*.md"), *root.glob("d*/README.md")]
+    listed = first_column("metrics.md")
+    # A model's parameter for Triton, and what the plugin adds to an engine's page.
+    listed |= {"loadtide_before", "loadtide_engine_batch_size"}
+    for page in pages:
+        # Not what goes on (`loadtide_agent_*`), nor a file or a module.
+        for name in re.findall(r"(?<![\w./])(loadtide_[a-z_]*[a-z])(?![\w*.])", page.read_text(encoding="utf-8")):
+            assert name in listed, f"{page.relative_to(root)} names {name}"
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

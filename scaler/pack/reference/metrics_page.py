@@ -14,6 +14,7 @@ from scaler.agent.local_guard import LocalGuard
 from scaler.agent.ruling import Ruling
 from scaler.consume.engine import EngineBatch
 from scaler.consume.link import Followed
+from scaler.consume.rung_link import Slept
 from scaler.pack.reference.markdown import code, table
 from scaler.policy.layers import PolicyFile
 from scaler.serve.exporter import WorkloadCollector
@@ -93,5 +94,6 @@ def _of_the_agent() -> Iterator[Metric]:
         guard=LocalGuard(1),
         ruling=Ruling(),
         followed=Followed(1, EngineBatch(1, 1, 1)),
+        slept=Slept(),
     )
     yield from AgentCollector(lambda: state, hostname="", gpu_metrics=False).collect()
