@@ -108,6 +108,7 @@ def test_every_critical_alert_with_a_warning_of_the_same_thing_inhibits_it() -> 
         ("KvExhausted", "KvCacheHeadroomLow"),
         ("KvExhausted", "KvPreemptions"),
         ("SourceDown", "SourceDown"),
+        ("WakeFailed", "WakeFailed"),
         ("ScalerDown", "SignalStale"),
     } <= pairs
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from scaler.control.model import Code
 from scaler.pack.model import Alert, Group, Recording
 from scaler.pack.promql import by, last, own
-from scaler.pack.series import BUDGET, BUDGET_RESERVED, BUDGET_SPENT, WORKLOAD
+from scaler.pack.series import BUDGET, BUDGET_RESERVED, BUDGET_SPENT, HELD_BACK, WORKLOAD
 
 
 def cost_group() -> Group:
-    """BudgetSpent."""
+    """BudgetSpent, BudgetHoldsBack."""
     gauges = {
         BUDGET: "loadtide_budget_gpu_hours",
         BUDGET_SPENT: "loadtide_budget_spent_gpu_hours",
@@ -29,6 +30,19 @@ def cost_group() -> Group:
                     "{{ $value }} GPU-hours are taken in the present day or month, and with what the floor of "
                     "{{ $labels.workload }} still takes the budget is used up. With budget.at_end: cap there is no "
                     "replica above the floor until the next period begins."
+                ),
+            ),
+            Alert(
+                "BudgetHoldsBack",
+                f'{HELD_BACK}{{code="{Code.BUDGET}"}} > 0',
+                severity="warning",
+                hold="15m",
+                keep="5m",
+                dashboard="decisions",
+                summary="The budget of {{ $labels.namespace }}/{{ $labels.workload }} holds back what its load needs.",
+                description=(
+                    "For 15 minutes the load of {{ $labels.workload }} has asked for more replicas than its budget of "
+                    "GPU-hours leaves. Requests queue, and objectives will not be met, until the period ends."
                 ),
             ),
         ),

@@ -11,6 +11,7 @@ from scaler.pack.rules.scaler import MINIMUM_REQUESTS
 from scaler.pack.series import (
     BEYOND_BUCKETS,
     BUCKETS_5M,
+    INFEASIBLE,
     LATENCY_P95,
     MODEL,
     OBJECTIVE,
@@ -43,6 +44,19 @@ def latency_group() -> Group:
                 description=(
                     "{{ $value | humanizePercentage }} of the requests have a {{ $labels.objective }} over the last "
                     "finite bucket of the engine's histogram: how slow they are cannot be told, only that they are."
+                ),
+            ),
+            Alert(
+                "ObjectiveInfeasible",
+                f"{INFEASIBLE} > 0",
+                severity="warning",
+                hold="30m",
+                keep="10m",
+                summary="No replica of {{ $labels.namespace }}/{{ $labels.workload }} can keep its "
+                "{{ $labels.objective }} objective.",
+                description=(
+                    "Even nearly empty replicas of {{ $labels.workload }} take longer than its {{ $labels.bound }} "
+                    "bound on {{ $labels.objective }} leaves room for. It buys nothing, and is broken at any load."
                 ),
             ),
         ),

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from scaler.pack.model import Alert, Group, Recording
+from scaler.control.model import Code
+from scaler.pack.model import Alert, Group, Recording, Severity
 from scaler.pack.series import (
     APPLIED_BATCH,
+    ASLEEP,
+    CALLED_AWAKE,
     CEILING,
     DEMAND,
     DESIRED,
     FAILED_LOADS,
+    HELD_BACK,
     KUBE_READY,
     NEEDED,
     OWN_READY,
@@ -23,17 +27,28 @@ _HPA_TOLERANCE = 0.1
 #: Changes within half an hour, and how many of them must go each way: a long climb is no flapping.
 _CHANGES, _EACH_WAY = 6, 3
 _LATELY = "5m"
+#: Told to be awake, and asleep.
+_NOT_WOKEN = f"{ASLEEP} > 0 and on ({WORKLOAD}) {CALLED_AWAKE} == 1"
 #: The default of ``replicas.load_timeout_seconds``: how long a woken replica may take.
 _LOAD_TIME = "15m"
 
 
 def replicas_group() -> Group:
-    """DemandWithoutReplicas, AtMaxReplicas, ReplicasNotConverging, BatchNotApplied, Flapping."""
+    """DemandWithoutReplicas, WakeFailed, ReplicasNotLoading, AtMaxReplicas, ReplicasNotConverging, BatchNotApplied,
+    Flapping.
+    """
     return Group(
         "loadtide.replicas",
         (
             Recording(READY, f"{OWN_READY} or on ({WORKLOAD}) {KUBE_READY}"),
             *_demand(),
+            _wake_failed(
+                "critical",
+                f"{_NOT_WOKEN} and on ({WORKLOAD}) {ASLEEP} >= {READY}",
+                "None of its replicas serves: requests wait and get no answer.",
+            ),
+            _wake_failed("warning", _NOT_WOKEN, "They count as ready and serve nothing."),
+            _not_loading(),
             *_outcome(),
             _flapping("replicas", DESIRED),
             _flapping("batch", TARGET_BATCH),
@@ -69,6 +84,37 @@ def _demand() -> tuple[Alert, ...]:
                 f"{{{{ $labels.workload }}}} has had waiting requests and no ready replica for {_LOAD_TIME}: it was "
                 "not started, found no node, or does not load."
             ),
+        ),
+    )
+
+
+def _wake_failed(severity: Severity, expr: str, what: str) -> Alert:
+    return Alert(
+        "WakeFailed",
+        expr,
+        severity=severity,
+        hold="5m",
+        dashboard="decisions",
+        summary="{{ $labels.namespace }}/{{ $labels.workload }} was woken and sleeps on.",
+        description=(
+            "For 5 minutes {{ $value }} replicas of {{ $labels.workload }} have been told to be awake and say that "
+            f"they are asleep. {what}"
+        ),
+    )
+
+
+def _not_loading() -> Alert:
+    return Alert(
+        "ReplicasNotLoading",
+        f'{HELD_BACK}{{code=~"{Code.UNSCHEDULABLE}|{Code.OVERDUE}"}} > 0',
+        severity="warning",
+        hold="10m",
+        keep="5m",
+        dashboard="decisions",
+        summary="Replicas of {{ $labels.namespace }}/{{ $labels.workload }} were asked for and do not come.",
+        description=(
+            "Replicas of {{ $labels.workload }} are {{ $labels.code }} (unschedulable: no node has room for them; "
+            "overdue: they have been loading for more than twice their usual time). They are not counted on."
         ),
     )
 

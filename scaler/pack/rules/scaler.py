@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from scaler.control.model import Code
 from scaler.pack.model import Alert, Group, Options, Recording
 from scaler.pack.promql import GAUGE_WINDOW, by, call, last, own, replaced
 from scaler.pack.series import (
     APPLIED_BATCH,
+    ASLEEP,
+    BOUND,
+    CALLED_AWAKE,
     CEILING,
+    CODE,
     DEMAND,
     DESIRED,
     ENGINE_INFO,
     FAILED_LOADS,
     GPU_FREE_EMERGENCY,
+    HELD_BACK,
+    INFEASIBLE,
     NEEDED,
     OBJECTIVE,
     OBJECTIVE_SECONDS,
@@ -53,6 +60,7 @@ _USED_SIGNALS = (
     "applied_batch",
 )
 _NEEDED_SIGNALS = ("arrivals_per_second", "running", "waiting", "ready_replicas")
+_HELD_BACK = (Code.BUDGET, Code.UNSCHEDULABLE, Code.OVERDUE)
 _WAKE_SIGNALS = ("pending", "wake_demand")
 
 
@@ -69,6 +77,8 @@ def _told() -> tuple[Recording, ...]:
         OWN_READY: "loadtide_ready_replicas",
         TARGET_BATCH: "loadtide_target_batch_size",
         FAILED_LOADS: "loadtide_failed_loads",
+        ASLEEP: "loadtide_asleep_replicas",
+        CALLED_AWAKE: 'loadtide_rung{rung="awake"}',
     }
     latency = 'loadtide_signal_latency_{}{{signal=~"(ttft|tpot|e2e)_seconds"{}}}'
     bound = ',quantile="0.95",bound="{}"'
@@ -98,6 +108,8 @@ def _told() -> tuple[Recording, ...]:
             GPU_FREE_EMERGENCY,
             by("max", WORKLOAD, own(last("loadtide_gpu_free_emergency_ratio", _THRESHOLD_WINDOW))),
         ),
+        Recording(HELD_BACK, by("max", CODE, own(last(f'loadtide_suppressed{{code=~"{"|".join(_HELD_BACK)}"}}')))),
+        Recording(INFEASIBLE, by("max", BOUND, own(last('loadtide_objective_verdict{verdict="infeasible"}')))),
         Recording(SIGNAL, by("max", f"{WORKLOAD}, signal", own(signal))),
         Recording(OWN_P95, p95),
         Recording(

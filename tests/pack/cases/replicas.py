@@ -6,7 +6,7 @@ from tests.pack.cases.case import CHAT, Case, Labels, fires, own, series, silent
 
 
 def cases() -> list[Case]:
-    return [*_demand(), *_at_max(), *_converging(), *_batch(), *_flapping()]
+    return [*_demand(), *_not_woken(), *_not_loading(), *_at_max(), *_converging(), *_batch(), *_flapping()]
 
 
 def kept(name: str, value: float, /, **labels: str) -> dict[str, str]:
@@ -90,6 +90,75 @@ def _demand() -> list[Case]:
             *silent(1, 14),
         )
     )
+    return cases
+
+
+def _not_woken() -> list[Case]:
+    def case(name: str, raw: dict[str, str], *expected: tuple[int, tuple[Labels, ...]]) -> Case:
+        return Case("WakeFailed", name, raw, expected)
+
+    def told(ready: float, asleep: float, awake: float = 1) -> dict[str, str]:
+        found = kept("ready_replicas", ready) | kept("asleep_replicas", asleep)
+        return found | kept("rung", awake, rung="awake") | kept("rung", 1 - awake, rung="asleep")
+
+    some = {**CHAT, "severity": "warning"}
+    none = {**CHAT, "severity": "critical"}
+    return [
+        case("all of them sleep on", told(2, 2), *fires(5, none, some)),
+        case("the only one does", told(1, 1), *fires(5, none, some)),
+        case("one of two does", told(2, 1), *fires(5, some)),
+        case("idle: they are asleep, and that is wanted", told(2, 2, awake=0), *silent(5, 30)),
+        case("nobody sleeps", told(2, 0), *silent(5, 30)),
+        case("scaled to zero", told(0, 0), *silent(5, 30)),
+        case("an engine without a sleep", kept("ready_replicas", 2) | kept("rung", 1, rung="awake"), *silent(5, 30)),
+        case(
+            "how many are ready is not known, by anybody",
+            kept("asleep_replicas", 2) | kept("rung", 1, rung="awake"),
+            *fires(5, some),
+        ),
+        case(
+            "woken after four minutes",
+            kept("ready_replicas", 2)
+            | own("asleep_replicas", then((2, 4), (0, 30)))
+            | own("rung", steady(1, 60), rung="awake"),
+            *silent(4, 5, 6, 20),
+        ),
+        case("one failed scrape changes nothing", missed(told(2, 2), 3), *fires(5, none, some)),
+        case(
+            "the last one wakes: over",
+            kept("ready_replicas", 2)
+            | own("asleep_replicas", then((2, 10), (1, 5), (0, 20)))
+            | own("rung", steady(1, 60), rung="awake"),
+            (9, (none, some)),
+            (10, (some,)),
+            (15, ()),
+        ),
+    ]
+
+
+def _not_loading() -> list[Case]:
+    cases: list[Case] = []
+    for code in ("unschedulable", "overdue"):
+        page = {**CHAT, "severity": "warning", "code": code}
+
+        def case(
+            name: str,
+            values: str,
+            *expected: tuple[int, tuple[Labels, ...]],
+            code: str = code,
+        ) -> Case:
+            raw = own("suppressed", values, target="replicas", code=code) if values else kept("desired_replicas", 0)
+            return Case("ReplicasNotLoading", f"{code}: {name}", raw, expected)
+
+        cases += [
+            case("asked for, and they do not come", steady(1, 40), *fires(10, page)),
+            case("they came after nine minutes", then((1, 9), ("stale", 1)), *silent(9, 10, 20)),
+            case("idle: nobody is asked for", steady(0, 40), *silent(10, 30)),
+            case("scaled to zero", "", *silent(10, 30)),
+            case("one failed scrape changes nothing", then((1, 5), ("stale", 1), (1, 30)), *fires(10, page)),
+            case("a node is there: over after what was kept", then((1, 20), (0, 20)), (24, (page,)), (25, ())),
+        ]
+    cases.append(case("is no reason of this kind", steady(1, 40), *silent(10, 30), code="budget"))
     return cases
 
 
