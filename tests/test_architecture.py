@@ -28,7 +28,13 @@ PURE_STANDARD_LIBRARY = {
     "operator",
     "typing",
 }
-CONTROL_MAY_USE = ("scaler.control", "scaler.policy.model", "scaler.policy.errors", "scaler.signals.model")
+CONTROL_MAY_USE = (
+    "scaler.control",
+    "scaler.policy.model",
+    "scaler.policy.jump",
+    "scaler.policy.errors",
+    "scaler.signals.model",
+)
 
 #: The room may import nothing from these rooms. `cli → serve, lab → control → policy, signals.model`.
 FORBIDDEN = {
