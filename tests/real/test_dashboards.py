@@ -59,6 +59,8 @@ workloads:
     idle: {{timeout_seconds: 6}}
     objectives: {{ttft_seconds: 1, ttft_critical_seconds: 5, tpot_seconds: 0.05, e2e_seconds: 20}}
     batch: {{max: 16}}
+    gpu: {{hour_price: 2.5}}
+    budget: {{gpu_hours: 100}}
     replicas: {{max: 4, cold_start_seconds: 10, down_window_seconds: 4, down_step_seconds: 2}}
   images/classifier: # does not preallocate, and nobody answers
     engine: triton
@@ -109,12 +111,14 @@ keda_internal_scale_loop_latency_seconds{{namespace="chat",type="scaledobject",r
 """
 
 
-#: Panels that are empty when all is well, or hold only for some engines, and are not here.
+#: Panels that are empty when all is well, hold only for some engines, or show what need not be declared: not here.
 EXCEPTIONAL = (
     "Last decisions",
     "Decisions by target, direction and reason",
     "Sources that cannot be read",
     "VRAM headroom",
+    "Budget of GPU-hours",
+    "GPU-hours against always-on at peak size",
 )
 
 

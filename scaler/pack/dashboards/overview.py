@@ -17,6 +17,7 @@ from scaler.pack.dashboards.queries import (
     signal_or_zero,
 )
 from scaler.pack.dashboards.resources import KV_HEADROOM_LOW, KV_HEADROOM_NONE, resource_rows
+from scaler.pack.dashboards.rungs import rungs_row
 from scaler.pack.dashboards.words import STATES, ZERO_REPLICAS, state
 from scaler.pack.promql import by
 from scaler.pack.series import KV, REQUESTS, RUNNING, WAITING
@@ -38,6 +39,7 @@ def overview(alerts: tuple[str, ...]) -> Dashboard:
             promise_row(),
             Row("Demand", _demand()),
             *resource_rows(),
+            rungs_row(),
             cost_row(),
             Row("Engines, by model (the rule pack's recorded series)", _engines()),
         ),

@@ -40,6 +40,7 @@ def _words(colors: Iterable[tuple[str, Color]]) -> dict[float, Word]:
 
 
 STATES, STATUSES, VERDICTS = map(_words, (_STATES.items(), _STATUSES.items(), _VERDICTS.items()))
+RUNGS = {0.0: Word("awake", "green"), 1.0: Word("asleep", "blue")}
 YES_NO = {0.0: Word("no", "red"), 1.0: Word("yes", "green")}
 HELD = {1.0: Word("held back", "orange")}
 ZERO_REPLICAS = {0.0: Word("scaled to zero", "text")}
