@@ -63,8 +63,8 @@ def test_the_step_to_200_asks_at_once_for_flow_and_drain_within_15_percent_and_g
 def with_capacity_told(factor: float, monkeypatch: pytest.MonkeyPatch, **more: Any) -> Played:
     """A day of which ours was told ``factor`` times what a replica serves."""
 
-    def told(case: Any, strategy: Any) -> Any:
-        policy = our_policy(case, strategy)
+    def told(case: Any, strategy: Any, **switches: bool) -> Any:
+        policy = our_policy(case, strategy, **switches)
         capacity = {
             "requests_per_second": factor * case.truth.requests_per_second,
             "sequences": factor * case.truth.sequences,
