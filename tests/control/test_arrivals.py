@@ -89,4 +89,4 @@ def test_a_few_seconds_bunch_is_neither_news_nor_a_jump_though_fifteen_seconds_a
     timeline = Timeline(POLICY).at("0s", **load(3.0, ready=3)).at("1m").at("1m5s", **bunch).expect(need=3)
     assert Code.JUMP not in {reason.code for reason in timeline.decision.reasons}  # type: ignore[union-attr]
     timeline = Timeline(POLICY).at("0s", **load(3.0, ready=3)).at("1m")
-    timeline.at("1m5s", **(bunch | {"last": 11.0})).because(Code.JUMP)  # 55 are no bunch any more
+    timeline.at("1m5s", **(bunch | {"last": 12.0})).because(Code.JUMP)  # 60 are no bunch any more
