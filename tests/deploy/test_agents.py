@@ -85,7 +85,6 @@ def test_gpu_nodes_get_the_same_from_both(tools: Tools, chart: Installed, tmp_pa
         ours, theirs = bare(kustomized)[name], bare(chart)[name]
         theirs["spec"].pop("namespaceSelector", None)  # said, or the default
         assert ours == theirs
-    assert tools.problems(kustomized.objects) == {}
 
 
 def test_without_the_operator_the_nodes_have_it_too(tools: Tools, tmp_path: Path) -> None:
