@@ -106,6 +106,8 @@ async def connect() -> ApiServer:
             await config.load_kube_config(client_configuration=configuration, persist_config=False)
         except (config.ConfigException, OSError) as error:
             raise ApiError(f"there is no cluster: not in a pod, and no kubeconfig ({error})") from error
+    # Clusters of EKS have an authority without key identifiers: https://github.com/kubernetes-client/python/issues/2394
+    configuration.disable_strict_ssl_verification = True
     configuration.connection_pool_maxsize = 0  # no limit: a watch keeps its connection, and none may wait for another
     return ApiServer(client.ApiClient(configuration))
 

@@ -5,6 +5,7 @@ Field case G6-06: a root that cannot be written, any user's number, no rights, a
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -243,6 +244,41 @@ class TestTheImage:
             assert running.is_well()
             assert "loadtide_store_up 1.0" in running.text("/metrics")
         assert (mounts["/var/lib/loadtide"] / "memory.db").exists()
+
+    def test_takes_authorities_that_clusters_have(self, image: Image, tmp_path: Path) -> None:
+        """Python 3.13 would refuse them by default: those of EKS, and many that somebody made with openssl."""
+        cluster = {"server": "https://localhost", "insecure-skip-tls-verify": False}
+        folder = tmp_path / "kube"
+        folder.mkdir(0o755)
+        (folder / "config").write_text(
+            json.dumps(
+                {
+                    "clusters": [{"name": "c", "cluster": cluster}],
+                    "users": [{"name": "u", "user": {"token": "t"}}],
+                    "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+                    "current-context": "c",
+                }
+            )
+        )
+        script = (
+            "import asyncio, ssl\n"
+            "from scaler.policy.tls import Tls\n"
+            "from scaler.signals import api_server, tls\n"
+            "async def contexts():\n"
+            "    server = await api_server.connect()\n"
+            "    yield ssl.create_default_context()\n"
+            "    yield server._client.rest_client.pool_manager.connector._ssl\n"
+            "    yield tls.TlsFiles(Tls(insecure_skip_verify=True)).context()\n"
+            "    await server.close()\n"
+            "async def flags():\n"
+            "    return [bool(each.verify_flags & ssl.VERIFY_X509_STRICT) async for each in contexts()]\n"
+            "print(asyncio.run(flags()))"
+        )
+        command = command_line(image, "-c", script, command=("python3",), mounts={"/tmp": folder})
+        log = tmp_path / "said.log"
+        with container(command, {**image.environment, "KUBECONFIG": "/tmp/config"}, log) as inside:
+            assert inside.outside.wait(SECONDS) == 0, log.read_text()
+        assert log.read_text().split("\n")[-2] == "[True, False, False]", "Python's default, and ours"
 
     def test_is_the_agents_too(self, image: Image, tmp_path: Path) -> None:
         arguments = ("agent", "--gpu-metrics", "--http", "127.0.0.1:0")
