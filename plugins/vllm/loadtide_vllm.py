@@ -46,6 +46,8 @@ __version__ = "0.1.0"
 
 # A child of vLLM's logger: its lines come out with vLLM's own.
 log = logging.getLogger("vllm.loadtide")
+#: A source of our own: the process' seed is the engine's, and what is drawn from it is its users' to repeat.
+_CHANCE = random.Random()
 
 #: How often what is applied is reported, changed or not; loadtide forgets a replica after 45 s.
 REPORT_EVERY_SECONDS = 10.0
@@ -321,7 +323,7 @@ class Link:
                 continue
             pause = PAUSE_SECONDS - (time.monotonic() - began)
             if failures:
-                pause = min(RETRY_SECONDS * 2 ** (failures - 1), LONGEST_RETRY_SECONDS) * random.uniform(0.75, 1.0)
+                pause = min(RETRY_SECONDS * 2 ** (failures - 1), LONGEST_RETRY_SECONDS) * _CHANCE.uniform(0.75, 1.0)
             time.sleep(max(0.0, pause))
 
     def fetch(self) -> bool:
