@@ -15,7 +15,9 @@ from pathlib import Path
 import pytest
 
 from scaler.consume.contract import AppliedReport
+from scaler.control.budget import Bill
 from scaler.control.model import Memory, Now, Override
+from scaler.control.season import Season
 from scaler.policy.layers import PolicyFile
 from scaler.serve import copies, keeper, writes
 from scaler.serve.demand_body import DemandReport
@@ -33,7 +35,12 @@ from tests.serve.tide import snapshot
 pytestmark = pytest.mark.real
 
 PUSHED = {"pushEnabled": "true"}
-STORED = StoredWorkload(Memory(idle_seconds=7.0), None, {}, datetime(2026, 1, 5, tzinfo=UTC), "", 0.0, 3)
+#: With four weeks of arrivals and a month's spendings: they are to move with the workload.
+SEASON = Season("Europe/Berlin", "weekly", 71_017_776, 0.5, 12.0, 600.0, "0A.." * 1344, 1344)
+BILL = Bill(datetime(2026, 1, 5, tzinfo=UTC), 321.0, 802.5, "2026-01", 61.0, 7, 36.0)
+STORED = StoredWorkload(
+    Memory(idle_seconds=7.0, season=SEASON, bill=BILL), None, {}, datetime(2026, 1, 5, tzinfo=UTC), "", 0.0, 3
+)
 
 
 @pytest.fixture(autouse=True)
