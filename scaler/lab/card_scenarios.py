@@ -4,22 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from scaler.lab.card import Outcome, Tenant, Ways, play_card
 from scaler.lab.hardware import HARDWARE, Hardware
 from scaler.lab.promise import Promise
-from scaler.lab.traces import Rate, poisson
+from scaler.lab.traces import Rate, poisson, read_client_rate
 from scaler.lab.wave import Lengths
 from scaler.policy.model import Batch, GpuGroup, Idle, Objectives, Policy, Push, ReplicaRange
 
 #: The card: Llama-3.1-8B on one H100, its KV cache divided among the models.
 HARDWARE_NAME = "llama-3.1-8b-h100"
+DAY_SECONDS = 86_400.0
+#: The most requests per second of a model drawn from ServeGen, whose clients are larger than a part of one card.
+PEAK_RATE = 1.5
 PROMISE = Promise(ttft_seconds=1.0, tpot_seconds=0.05)
 
 
 @dataclass(frozen=True, slots=True)
 class CardScenario:
-    """``rates`` by model; ``ways``: what is compared, by name, with how idle models go down."""
+    """``rates`` by model, or the names of the ``clients`` whose rates a ServeGen ``file`` has; ``ways``: what is
+    compared, by name, with how idle models go down.
+    """
 
     name: str
     summary: str
@@ -27,15 +33,22 @@ class CardScenario:
     own_batch: int
     rates: tuple[Rate, ...]
     ways: tuple[tuple[str, Ways, Idle], ...]
+    file: str | None = None
+    clients: tuple[str, ...] = ()
 
-    def play(self, seed: int) -> dict[str, list[Outcome]]:
-        """Every way on the same requests."""
+    def play(self, seed: int, data: Path | None = None) -> dict[str, list[Outcome]]:
+        """Every way on the same requests. ``data``: the folder that ``file`` lies in. Raises TraceError, OSError."""
+        rates = self.rates
+        if self.file is not None and data is not None:
+            rates = tuple(_scaled(read_client_rate(data / self.file, each), self.seconds) for each in self.clients)
         return {
-            name: play_card(self._tenants(seed, idle), self.seconds, PROMISE, ways) for name, ways, idle in self.ways
+            name: play_card(self.tenants(rates, seed, idle), self.seconds, PROMISE, ways)
+            for name, ways, idle in self.ways
         }
 
-    def _tenants(self, seed: int, idle: Idle) -> list[Tenant]:
-        share = 1.0 / len(self.rates)
+    def tenants(self, rates: tuple[Rate, ...], seed: int, idle: Idle) -> list[Tenant]:
+        """The models, with equal parts of the card and requests drawn by ``seed``."""
+        share = 1.0 / len(rates)
         whole = HARDWARE[HARDWARE_NAME]
         own = Hardware(whole.cost, int(whole.kv_tokens * share))
         policy = Policy(
@@ -48,7 +61,7 @@ class CardScenario:
         )
         requests = [
             poisson(rate, Lengths(), seed=seed * 100 + number, seconds=self.seconds)
-            for number, rate in enumerate(self.rates)
+            for number, rate in enumerate(rates)
         ]
         return [Tenant(f"model-{number}", policy, each, own) for number, each in enumerate(requests)]
 
@@ -74,6 +87,12 @@ def _nights(models: int, rate: float, day_seconds: float, night_seconds: float) 
         return lambda at: rate if (at + shift) % (day_seconds + night_seconds) < day_seconds else 0.0
 
     return tuple(rate_of(model) for model in range(models))
+
+
+def _scaled(rate: Rate, seconds: float) -> Rate:
+    """The second day of ``rate`` (the first of ServeGen's weeks is not whole), its highest window at PEAK_RATE."""
+    peak = max(rate(DAY_SECONDS + at) for at in range(0, int(seconds), 600))
+    return lambda at: rate(DAY_SECONDS + at) * PEAK_RATE / peak
 
 
 def _steadily(_at: float) -> float:
@@ -103,6 +122,10 @@ CARD_SCENARIOS = {
         CardScenario(
             "night-idle", "three models, 3/s for 20 min, then an hour of nothing", 14_400, 32,
             _nights(3, 3, 1200, 3600), _DOWN,
+        ),
+        CardScenario(
+            "servegen-nights", "three clients of ServeGen's m-small, a day", DAY_SECONDS, 32, (), _DOWN,
+            file="servegen_m-small_clients_10min.csv.gz", clients=("17", "1", "13"),
         ),
     )
 }  # fmt: skip

@@ -232,6 +232,7 @@ def score(
 def cards(
     scenario: Annotated[list[str] | None, typer.Argument(help="Which; all of them otherwise.")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="How many seeds; the same for every way.")] = 3,
+    data: Data = None,
 ) -> None:
     """Play several models on one card, before and after: with parts of their own and lent ones, awake, asleep, at zero.
 
@@ -246,9 +247,15 @@ def cards(
     from scaler.lab.card_scenarios import CARD_SCENARIOS
 
     _known(scenario or [], list(CARD_SCENARIOS), "scenario")
+    wanted = scenario or [each.name for each in CARD_SCENARIOS.values() if data is not None or each.file is None]
+    if data is None and (lacking := [name for name in wanted if CARD_SCENARIOS[name].file is not None]):
+        raise _failed(f"{lacking[0]} needs the trace {CARD_SCENARIOS[lacking[0]].file}; give its folder with --data")
     table = Table("scenario", "way", "kept", "worst model", "memory held", "largest batch", box=SIMPLE)
-    for name in scenario or list(CARD_SCENARIOS):
-        played = [CARD_SCENARIOS[name].play(seed) for seed in range(1, seeds + 1)]
+    for name in wanted:
+        try:
+            played = [CARD_SCENARIOS[name].play(seed, data) for seed in range(1, seeds + 1)]
+        except (OSError, ValueError) as error:
+            raise _failed(f"cannot play {name}: {error}") from error
         for way in played[0]:
             runs = [each[way] for each in played]
             asked = [sum(each.requests for each in run) for run in runs]

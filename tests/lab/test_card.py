@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -49,7 +50,7 @@ def test_the_parts_of_a_run_never_exceed_the_card(monkeypatch: pytest.MonkeyPatc
     plain = card._tell
     monkeypatch.setattr(card, "_tell", told)
     scenario = short("five-by-turns", 400, "lent")
-    tenants = scenario._tenants(1, Idle())
+    tenants = scenario.tenants(scenario.rates, 1, Idle())
     play_card(tenants, scenario.seconds, PROMISE, Ways())
     assert len(seen) > 100
     assert max(seen) <= 1.0 + 1e-9
@@ -79,7 +80,7 @@ def test_the_same_seed_gives_the_same_and_another_another() -> None:
 
 def test_whoever_comes_while_it_sleeps_waits_at_the_gateway_and_is_served_after_the_wake() -> None:
     scenario = nights(("asleep", Idle(sleep_after_seconds=100)))
-    [tenant, *_] = scenario._tenants(1, scenario.ways[0][2])
+    [tenant, *_] = scenario.tenants(scenario.rates, 1, scenario.ways[0][2])
     play_card([tenant], scenario.seconds, PROMISE, Ways(wake_seconds=3.0))
     late = [request for request, sequence in tenant.served if sequence.arrived_at > request.at + SLICE_SECONDS]
     waits = [sequence.arrived_at - request.at for request, sequence in tenant.served if request in late]
@@ -95,3 +96,20 @@ def test_the_command_compares_before_and_after(monkeypatch: pytest.MonkeyPatch) 
     assert "own parts" in result.output
     assert "lent" in result.output
     assert CliRunner().invoke(app, ["cards", "none-such"]).exit_code == 2
+
+
+def test_a_scenario_of_others_traces_says_which_it_lacks() -> None:
+    told = CliRunner().invoke(app, ["cards", "servegen-nights"])
+    assert told.exit_code == 2
+    assert "servegen_m-small_clients_10min.csv.gz; give its folder with --data" in told.output
+
+
+def test_a_clients_rate_is_played_from_its_second_day_on_and_scaled_to_a_part_of_the_card(tmp_path: Path) -> None:
+    day = int(card_scenarios.DAY_SECONDS)
+    rows = ["client,t_s,rps", "17,0,99", *(f"17,{day + 600 * number},{10 * (number % 2)}" for number in range(1, 4))]
+    (tmp_path / "clients.csv").write_text("\n".join(rows) + "\n")
+    ways = (("awake", Ways(), Idle()),)
+    scenario = CardScenario("clients", "", 1800, 32, (), ways, file="clients.csv", clients=("17",))
+    [outcome] = scenario.play(1, tmp_path)["awake"]
+    # Ten minutes of the three are busy, at 1.5/s; the last two minutes are not judged.
+    assert 600 * 1.5 * 0.85 < outcome.requests < 600 * 1.5 * 1.15
