@@ -41,6 +41,11 @@ EQUIVALENT: tuple[tuple[str, str, str], ...] = (
     ("workload_pod_gpu:memory_mebibytes:total", "< → <=", "no card has exactly 100 TB"),
     ("workload_pod_gpu:memory_mebibytes:total", "< 100000000", "anything between a card's size and 2^63 will do"),
     ("workload_pod_gpu:memory_mebibytes:total", "> 0 → 1", "no card has less than one MiB"),
+    (
+        "VramExhausted",
+        "increase10m > 0 → 1",
+        "one restart is a little more than one: increase() goes on to the window's ends",
+    ),
     ("LatencyBudgetBurn", "> → >=", "a quantile, interpolated, that is exactly the objective in one window only"),
 )
 
