@@ -12,6 +12,8 @@ from scaler.check.subjects import EnginePods, ScaledObject
 DEFAULT_GRACE_SECONDS = 30
 #: What a correction adds to the time that ending takes, seconds: the process has to exit as well.
 GRACE_TO_SPARE_SECONDS = 15
+#: What vLLM needs to free its GPU, and to have routes for that.
+_SLEEP_FLAG, _DEV_MODE = "--enable-sleep-mode", "VLLM_SERVER_DEV_MODE"
 _SLEEP = re.compile(r"\bsleep\s+(\d+)")
 
 
@@ -75,6 +77,21 @@ def batch_cap(scaled: ScaledObject) -> Iterator[Hit]:
         )
 
 
+def cannot_sleep(scaled: ScaledObject) -> Iterator[Hit]:
+    pods, policy = scaled.target_pods, scaled.policy
+    if pods is None or policy is None or policy.idle.sleep_after_seconds is None or not pods.is_vllm:
+        return
+    has_flag, has_routes = pods.flag(_SLEEP_FLAG) is not None, pods.variable(_DEV_MODE) not in ("", "0")
+    missing = ([] if has_flag else [_SLEEP_FLAG]) + ([] if has_routes else [f"{_DEV_MODE}=1"])
+    if missing:
+        yield Hit(
+            (*scaled.ours[0].path, "metadata", "idleSleepAfterSeconds"),
+            f"the policy's idle.sleep_after_seconds puts engines to sleep, and this vLLM is started without "
+            f"{' and '.join(missing)}: it stays on its GPU until it is taken to zero",
+            f'args: [{_SLEEP_FLAG}]\nenv: [{{name: {_DEV_MODE}, value: "1"}}]   # of the engine\'s container',
+        )
+
+
 def _pre_stop_seconds(pods: EnginePods) -> int:
     """How long the preStop hook sleeps; 0 where it does not, or does something of unknown length."""
     hook = pods.manifest.mapping(*pods.path, "lifecycle", "preStop")
@@ -121,7 +138,7 @@ POD_RULES = (
     ),
 )
 
-BATCH_RULES = (
+TARGET_RULES = (
     Rule(
         "batch-cap",
         Severity.WARNING,
@@ -130,5 +147,14 @@ BATCH_RULES = (
         "lower one leaves room unused.",
         'batchMax: "64"   # vLLM: --max-num-seqs=64',
         batch_cap,
+    ),
+    Rule(
+        "cannot-sleep",
+        Severity.WARNING,
+        "a policy that puts vLLM to sleep, and a vLLM that cannot",
+        "Without the flag nothing is freed, and without the variable there is no route to ask it: the rung between "
+        "warm and zero saves nothing.",
+        'env: [{name: VLLM_SERVER_DEV_MODE, value: "1"}]   # and --enable-sleep-mode',
+        cannot_sleep,
     ),
 )

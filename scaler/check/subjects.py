@@ -140,6 +140,14 @@ class EnginePods:
         """Whether the engine is vLLM."""
         return "vllm" in f"{self.container.get('image')} {' '.join(self.words)}".lower()
 
+    def variable(self, name: str) -> str | None:
+        """The value of an environment variable: "" where it is not there, None where something else gives it."""
+        given = self.container.get("env")
+        for each in given if isinstance(given, list) else []:
+            if isinstance(each, Mapping) and each.get("name") == name:
+                return str(each["value"]) if "value" in each else None
+        return None if self.container.get("envFrom") else ""
+
     def flag(self, name: str) -> str | None:
         """The value given to ``--name`` or ``--name=value``; None where the flag is not there."""
         words = self.words

@@ -7,7 +7,7 @@ from textwrap import indent
 from typing import Any
 
 from scaler.check.address_rules import ADDRESS_RULES
-from scaler.check.pod_rules import BATCH_RULES, POD_RULES
+from scaler.check.pod_rules import POD_RULES, TARGET_RULES
 from scaler.check.rule import Rule, Severity
 from scaler.check.scaling_rules import SCALING_RULES
 from scaler.check.subjects import EnginePods, ScaledObject
@@ -24,7 +24,7 @@ SCALED_OBJECT_RULES: tuple[Rule[ScaledObject], ...] = (
     *ADDRESS_RULES,
     *SCALING_RULES,
     *ZERO_RULES,
-    *BATCH_RULES,
+    *TARGET_RULES,
 )
 ENGINE_RULES: tuple[Rule[EnginePods], ...] = POD_RULES
 

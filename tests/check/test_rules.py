@@ -275,6 +275,24 @@ class TestPods:
         assert found(text, DEPLOYMENT) == [("batch-cap", 32)]
         assert fixed(text, DEPLOYMENT) == [SCALED_OBJECT, DEPLOYMENT]
 
+    def test_a_vllm_that_is_to_sleep_and_cannot(self) -> None:
+        sleeps = with_metadata('idleSleepAfterSeconds: "300"')
+        flag, variable = ("[--max-num-seqs", "[--enable-sleep-mode, --max-num-seqs"), "VLLM_SERVER_DEV_MODE"
+        env = (
+            "          lifecycle:",
+            f'          env: [{{name: {variable}, value: "1"}}]\n          lifecycle:',
+        )
+        assert found(sleeps, DEPLOYMENT) == [("cannot-sleep", 28)]
+        assert found(sleeps, changed(DEPLOYMENT, flag)) == [("cannot-sleep", 28)]
+        assert found(sleeps, changed(DEPLOYMENT, env)) == [("cannot-sleep", 28)]
+        assert found(sleeps, changed(DEPLOYMENT, flag, env)) == []
+        off = changed(DEPLOYMENT, flag, (env[0], env[1].replace('"1"', '"0"')))
+        assert found(sleeps, off) == [("cannot-sleep", 28)]
+        elsewhere = (env[0], "          envFrom: [{configMapRef: {name: vllm}}]\n          lifecycle:")
+        assert found(sleeps, changed(DEPLOYMENT, flag, elsewhere)) == [], "who gives it is not in these files"
+        assert found(sleeps) == [], "nor is the engine"
+        assert found(SCALED_OBJECT, DEPLOYMENT) == []
+
     def test_what_is_no_engine_is_left_alone_unless_we_scale_it(self) -> None:
         text = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: llama, namespace: chat}\n"
         text += "spec: {template: {spec: {containers: [{name: a, image: registry.example.com/server}]}}}\n"
@@ -305,7 +323,7 @@ def test_every_rule_is_in_the_reference_and_every_example_of_it_is_yaml() -> Non
 def test_every_rule_is_tried_here() -> None:
     tried = {rule for rule, *_ in SCALED_OBJECTS} | {rule.id for rule in READING_RULES}
     tried |= {"triggers-disagree", "several-triggers", "cron-trigger", "address-unrelated", "tolerance", "batch-cap"}
-    tried |= {"grace-period", "pre-stop", "streams-cut"}
+    tried |= {"grace-period", "pre-stop", "streams-cut", "cannot-sleep"}
     assert tried == {rule.id for rule in RULES}
 
 
