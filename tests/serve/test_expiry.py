@@ -23,7 +23,7 @@ from scaler.serve.workloads import Workload, Workloads
 from scaler.signals.observation import Demand, EngineSample, Observation
 
 TICK = 0.05
-FORGET = 0.5
+FORGET = 1.2
 METADATA = {"replicasMax": "9", "pushEnabled": "true", "idleTimeoutSeconds": "600"}
 
 

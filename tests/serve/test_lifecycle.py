@@ -301,7 +301,7 @@ def status(scaler: RunningScaler, path: str) -> int:
         return error.code
 
 
-def until(what: object, seconds: float = 10.0) -> None:
+def until(what: object, seconds: float = 30.0) -> None:
     """Wait until ``what()`` holds."""
     assert callable(what)
     deadline = time.monotonic() + seconds
