@@ -53,7 +53,7 @@ class Measured:
     requests: list[Done]
     seconds: float
     late_share: float
-    """The share of the engine's steps that came late, although it is slow: the machine was too busy even for that."""
+    """How late the engine's steps ended beside how long they are, both summed: what slow motion did not shield from."""
 
     @property
     def failed(self) -> int:
@@ -117,7 +117,7 @@ class Engine:
     steps: Path
 
     def stepped(self) -> tuple[float, float]:
-        """Seconds of its steps so far, and seconds by which they came late because others had its core."""
+        """Seconds of its steps so far, and by how many each ended late because others had its core, summed."""
         try:
             seconds, late = map(float, self.steps.read_text().split())
         except (OSError, ValueError):  # no step yet, or just being written
@@ -134,15 +134,17 @@ class Load:
     chance: random.Random
     began: float = field(default_factory=time.monotonic)
 
-    async def arrive(self, kind: Kind, per_second: float, seconds: float) -> Measured:
-        """Requests of ``kind``, one in each ``1 / per_second`` at a random moment of it: little of what is measured is
-        the luck of the arrivals. The requests that came in this time, when all of them are answered.
+    async def arrive(self, kind: Kind, per_second: float, seconds: float, *, bursts: bool = False) -> Measured:
+        """Requests of ``kind``, one in each ``1 / per_second`` at a random moment of it, so that little of what is
+        measured is the luck of the arrivals; with ``bursts`` as many at random moments of the whole time, as a Poisson
+        process has them. The requests that came in this time, when all of them are answered.
         """
         before, began = self.engine.stepped(), time.monotonic()
+        draws = [self.chance.random() for _ in range(round(per_second * seconds))]
+        evenly = [(number + draw) / per_second for number, draw in enumerate(draws)]
         sent: list[asyncio.Task[Done]] = []
-        for number in range(round(per_second * seconds)):
-            due = began + (number + self.chance.random()) / per_second
-            await asyncio.sleep(max(0.0, due - time.monotonic()))
+        for due in sorted(draw * seconds for draw in draws) if bursts else evenly:
+            await asyncio.sleep(max(0.0, began + due - time.monotonic()))
             sent.append(asyncio.create_task(self.one(kind)))
         await asyncio.sleep(max(0.0, began + seconds - time.monotonic()))
         late = self.late_share(before)
@@ -167,7 +169,7 @@ class Load:
         return done
 
     def late_share(self, before: tuple[float, float]) -> float:
-        """The share of the steps since ``before`` (of :meth:`Engine.stepped`) that came late."""
+        """Of the steps since ``before`` (of :meth:`Engine.stepped`)."""
         now = self.engine.stepped()
         return (now[1] - before[1]) / max(now[0] - before[0], 1e-9)
 

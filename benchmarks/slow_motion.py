@@ -8,8 +8,8 @@ measured on this engine. (Stretching the CPU time that a step took does not do: 
 this machine's.
 
 Loaded by the engine core alone (``--scheduler-cls slow_motion.SlowMotionScheduler``, this folder on PYTHONPATH), beside
-the plugin's entry point, and so without the rest of this package. It leaves (seconds of steps, seconds by which they
-came late all the same) in the file that ``SLOW_MOTION_FILE`` names.
+the plugin's entry point, and so without the rest of this package. It leaves (seconds of steps, seconds by which
+each ended late all the same, summed) in the file that ``SLOW_MOTION_FILE`` names.
 """
 
 from __future__ import annotations
@@ -36,28 +36,35 @@ def step_seconds(scheduled: dict[str, int]) -> float:
 
 
 class SlowMotionScheduler(Scheduler):  # type: ignore[misc]
-    """Steps end when their time is over."""
+    """Steps end when their time is over. While there is work a step begins when the last one should have ended: what
+    came late is made good by the next steps, and does not add up to a queue.
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._workers: list[int] = []
+        self._due: float | None = None
         self._began = self._stepped_seconds = self._late_seconds = self._written = 0.0
 
     def schedule(self, *args: Any, **kwargs: Any) -> Any:
-        self._began = time.monotonic()
+        self._began = time.monotonic() if self._due is None else self._due
         return super().schedule(*args, **kwargs)
 
     def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
         if scheduler_output.num_scheduled_tokens:
             self._end_step(self._began + step_seconds(scheduler_output.num_scheduled_tokens))
-        return super().update_from_output(scheduler_output, model_runner_output)
+        told = super().update_from_output(scheduler_output, model_runner_output)
+        if not self.has_unfinished_requests():
+            self._due = None
+        return told
 
     def _end_step(self, due: float) -> None:
         now = time.monotonic()
         if due > now:
             with self._stopped_workers():
                 time.sleep(due - now)
-        self._stepped_seconds += max(due, now) - self._began
+        self._due = due
+        self._stepped_seconds += due - self._began
         self._late_seconds += max(0.0, now - due)
         if FILE and now - self._written > 1.0:
             self._written = now

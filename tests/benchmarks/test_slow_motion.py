@@ -14,6 +14,11 @@ import pytest
 class Scheduler:
     """What it is told by vLLM's own."""
 
+    unfinished = False
+
+    def has_unfinished_requests(self) -> bool:
+        return self.unfinished
+
     def schedule(self) -> str:
         return "scheduled"
 
@@ -61,7 +66,24 @@ def test_a_step_that_comes_late_is_told(slow_motion: Any, tmp_path: Path) -> Non
     scheduler = slow_motion.SlowMotionScheduler()
     assert step(slow_motion, scheduler, 0.25444, {"a": 1}) == pytest.approx(0.25444)
     stepped, late = map(float, (tmp_path / "steps").read_text().split())
-    assert (stepped, late) == (pytest.approx(0.25444), pytest.approx(0.2))
+    assert (stepped, late) == (pytest.approx(0.05444), pytest.approx(0.2))
+
+
+def test_while_there_is_work_the_next_steps_make_good_what_came_late(slow_motion: Any) -> None:
+    scheduler, law = slow_motion.SlowMotionScheduler(), 0.0506 + 0.00384
+    scheduler.unfinished = True
+    began = slow_motion.now
+    assert step(slow_motion, scheduler, 2.5 * law, {"a": 1}) == pytest.approx(2.5 * law)
+    assert step(slow_motion, scheduler, 0.1 * law, {"a": 1}) == pytest.approx(0.1 * law)  # still late
+    step(slow_motion, scheduler, 0.1 * law, {"a": 1})
+    assert slow_motion.now - began == pytest.approx(3 * law)
+
+
+def test_after_a_pause_a_step_begins_when_it_begins(slow_motion: Any) -> None:
+    scheduler, law = slow_motion.SlowMotionScheduler(), 0.0506 + 0.00384
+    assert step(slow_motion, scheduler, 2.5 * law, {"a": 1}) == pytest.approx(2.5 * law)
+    slow_motion.now += 10.0
+    assert step(slow_motion, scheduler, 0.1 * law, {"a": 1}) == pytest.approx(law)
 
 
 def test_a_step_without_tokens_is_none(slow_motion: Any, tmp_path: Path) -> None:
