@@ -14,7 +14,7 @@ from scaler.cli import app
 from scaler.lab.policies import POLICIES
 from scaler.lab.scenarios import SCENARIOS
 from scaler.policy.layers import PolicyFile
-from scaler.serve.cost_metrics import COST, COST_GAUGES, GPU_HOURS
+from scaler.serve.cost_metrics import COST, COST_GAUGES, GPU_SECONDS
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "cost.md").read_text(encoding="utf-8")
@@ -52,5 +52,5 @@ def test_the_commands_are_all_there() -> None:
 
 
 def test_every_metric_named_is_told_and_every_one_told_is_named() -> None:
-    told = {f"loadtide_{name}" for name in COST_GAUGES} | {f"{GPU_HOURS}_total", f"{COST}_total"}
+    told = {f"loadtide_{name}" for name in COST_GAUGES} | {f"{GPU_SECONDS}_total", f"{COST}_total"}
     assert set(re.findall(r"`(loadtide_\w+)`", PAGE)) == told

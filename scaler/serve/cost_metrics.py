@@ -18,17 +18,20 @@ COST_GAUGES: Mapping[str, str] = {
     "gpus_per_replica": "GPUs that one replica takes, as declared: GPU-hours are counted by it.",
     "gpu_hour_price": "What a GPU costs an hour now. Absent: no price is declared.",
     "objective_factor_ratio": "How many times as long as declared the objectives are in this price window.",
-    "budget_gpu_hours": "GPU-hours that the present day or month may take. Absent: no budget.",
-    "budget_spent_gpu_hours": "GPU-hours taken of the present day's or month's budget. Absent: no budget.",
-    "budget_reserved_gpu_hours": "GPU-hours the floor takes until the budget's period ends. Absent: no budget.",
+    "budget_gpu_seconds": "GPU time that the present day or month may take. Absent: no budget.",
+    "budget_spent_gpu_seconds": "GPU time taken of the present day's or month's budget. Absent: no budget.",
+    "budget_reserved_gpu_seconds": "GPU time the floor takes until the budget's period ends. Absent: no budget.",
 }
 #: Their labels besides ``namespace`` and ``workload``.
 COST_LABELS: Mapping[str, tuple[str, ...]] = {
     "season_unexplained_ratio": ("period",),
     "gpu_hour_price": ("currency",),
-    "budget_gpu_hours": ("per", "at_end"),
+    "budget_gpu_seconds": ("per", "at_end"),
 }
-GPU_HOURS, COST = "loadtide_gpu_hours", "loadtide_cost"
+GPU_SECONDS, COST = "loadtide_gpu_seconds", "loadtide_cost"
+
+#: Prometheus wants base units; people, policies and bills count hours.
+HOUR = 3600.0
 
 #: A gauge, its value (None: no sample), and its own labels.
 Sample = tuple[str, float | None, Mapping[str, str]]
@@ -52,9 +55,10 @@ def cost_samples(snapshot: Snapshot) -> Iterator[Sample]:
     priced = policy.price.open(utc)
     yield "objective_factor_ratio", 1.0 if priced is None else priced.objective_factor, {}
     if policy.budget.gpu_hours is not None:
-        yield "budget_gpu_hours", policy.budget.gpu_hours, {"per": policy.budget.per, "at_end": policy.budget.at_end}
-        yield "budget_spent_gpu_hours", bill.in_period, {}
-        yield "budget_reserved_gpu_hours", bill.reserved, {}
+        told = {"per": policy.budget.per, "at_end": policy.budget.at_end}
+        yield "budget_gpu_seconds", policy.budget.gpu_hours * HOUR, told
+        yield "budget_spent_gpu_seconds", bill.in_period * HOUR, {}
+        yield "budget_reserved_gpu_seconds", bill.reserved * HOUR, {}
 
 
 class CostCounters:
@@ -62,21 +66,21 @@ class CostCounters:
 
     def __init__(self) -> None:
         labels = ("namespace", "workload")
-        self._hours = CounterMetricFamily(
-            GPU_HOURS, "GPU-hours taken by the replicas asked for, since the workload is known.", labels=labels
+        self._seconds = CounterMetricFamily(
+            GPU_SECONDS, "GPU time taken by the replicas asked for, since the workload is known.", labels=labels
         )
         self._cost = CounterMetricFamily(
-            COST, "What those GPU-hours cost, at the price of their time of day.", labels=(*labels, "currency")
+            COST, "What that time cost, at the price of their time of day.", labels=(*labels, "currency")
         )
 
     def add(self, namespace: str, workload: str, snapshot: Snapshot) -> None:
         """One workload's; its cost only where a price is declared."""
         bill, policy = snapshot.decision.next_memory.bill, snapshot.policy
-        self._hours.add_metric((namespace, workload), bill.gpu_hours)
+        self._seconds.add_metric((namespace, workload), bill.gpu_hours * HOUR)
         if policy.priced:
             self._cost.add_metric((namespace, workload, policy.gpu.currency), bill.money)
 
     def families(self) -> Iterator[CounterMetricFamily]:
         """Both, for the collector."""
-        yield self._hours
+        yield self._seconds
         yield self._cost

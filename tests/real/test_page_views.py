@@ -198,7 +198,7 @@ def sleeping() -> Snapshot:
         woken_seconds=3.5,
         loaded_seconds=140.0,
         cold_starts=ColdStarts(warm=(60.0, 70.0, 80.0, 90.0, 140.0)),
-        season=Season(slots_known=2016, weekly=Skill(2000.0, 1.0, 10.0, 50.0)),
+        season=Season(period="weekly", slots_known=2016, weekly=Skill(2000.0, 1.0, 10.0, 50.0)),
         bill=Bill(START, 321.0, 802.5, "2025-03", 100.5, 0, 36.0),
     )
     return snapshot(

@@ -308,7 +308,7 @@ def test_every_gauge_has_help_and_is_told_by_a_full_workload_with_the_labels_lis
         update={"engine": "triton", "gpu": Gpu(hour_price=2.5), "budget": Budget(gpu_hours=100.0)}
     )
     override, seen = Override(3, None, START + timedelta(minutes=5), "ana"), ColdStarts(warm=(60.0,) * 5)
-    season = Season(slots_known=672, weekly=Skill(96.0, 1.0, 10.0, 50.0))
+    season = Season(period="weekly", slots_known=672, weekly=Skill(96.0, 1.0, 10.0, 50.0))
     memory = Memory(
         override=override,
         shrunk_seconds=40.0,
@@ -341,7 +341,7 @@ def test_what_it_has_taken_and_cost_are_counters_that_outlive_the_scaler(workloa
     assert workload is not None
     bill = Bill(START, 321.0, 802.5, "2025-03", 61.0, 0, 36.0)
     workload.snapshot = snapshot(next_memory=Memory(bill=bill))
-    assert Scraped(workloads).value("gpu_hours_total") == 321.0
+    assert Scraped(workloads).value("gpu_seconds_total") == 321.0 * 3600
     assert Scraped(workloads).all("cost_total") == {}
     priced = POLICY.model_copy(update={"gpu": Gpu(hour_price=2.5, currency="EUR")})
     workload.snapshot = snapshot(next_memory=Memory(bill=bill), policy=priced)

@@ -73,7 +73,7 @@ def _season() -> Panel:
 
 
 def _budget() -> Panel:
-    spent, reserved = each("budget_spent_gpu_hours"), each("budget_reserved_gpu_hours")
+    spent, reserved, budget = (f"{each(f'budget{which}_gpu_seconds')} / 3600" for which in ("_spent", "_reserved", ""))
     return Panel(
         "Budget of GPU-hours",
         "timeseries",
@@ -83,7 +83,7 @@ def _budget() -> Panel:
         (
             Query(spent, "{{namespace}}/{{workload}} taken", optional=True),
             Query(f"{spent} + {reserved}", "{{namespace}}/{{workload}} with the floor's", optional=True),
-            Query(each("budget_gpu_hours"), "{{namespace}}/{{workload}} budget", dashed=True, optional=True),
+            Query(budget, "{{namespace}}/{{workload}} budget", dashed=True, optional=True),
         ),
         nothing="No budget is declared",
     )

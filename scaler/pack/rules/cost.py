@@ -11,14 +11,17 @@ from scaler.pack.series import BUDGET, BUDGET_RESERVED, BUDGET_SPENT, HELD_BACK,
 def cost_group() -> Group:
     """BudgetSpent, BudgetHoldsBack."""
     gauges = {
-        BUDGET: "loadtide_budget_gpu_hours",
-        BUDGET_SPENT: "loadtide_budget_spent_gpu_hours",
-        BUDGET_RESERVED: "loadtide_budget_reserved_gpu_hours",
+        BUDGET: "loadtide_budget_gpu_seconds",
+        BUDGET_SPENT: "loadtide_budget_spent_gpu_seconds",
+        BUDGET_RESERVED: "loadtide_budget_reserved_gpu_seconds",
     }
     return Group(
         "loadtide.cost",
         (
-            *(Recording(record, by("max", WORKLOAD, own(last(metric)))) for record, metric in gauges.items()),
+            *(
+                Recording(record, f"{by('max', WORKLOAD, own(last(metric)))} / 3600")
+                for record, metric in gauges.items()
+            ),
             Alert(
                 "BudgetSpent",
                 f"{BUDGET_SPENT} > 0 and {BUDGET_SPENT} + {BUDGET_RESERVED} >= {BUDGET}",

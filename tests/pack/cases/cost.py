@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from tests.pack.cases.case import CHAT, Case, Labels, fires, own, silent, steady, then
 
+HOUR = 3600
+
 
 def cases() -> list[Case]:
     return [*_spent(), *_held_back()]
@@ -12,9 +14,9 @@ def cases() -> list[Case]:
 def _spent() -> list[Case]:
     def kept(spent: str, reserved: float, budget: float = 100) -> dict[str, str]:
         return (
-            own("budget_spent_gpu_hours", spent)
-            | own("budget_reserved_gpu_hours", steady(reserved, 60))
-            | own("budget_gpu_hours", steady(budget, 60))
+            own("budget_spent_gpu_seconds", spent)
+            | own("budget_reserved_gpu_seconds", steady(reserved * HOUR, 60))
+            | own("budget_gpu_seconds", steady(budget * HOUR, 60))
         )
 
     def case(name: str, found: dict[str, str], *expected: tuple[int, tuple[Labels, ...]]) -> Case:
@@ -22,16 +24,16 @@ def _spent() -> list[Case]:
 
     warns = {**CHAT, "severity": "warning"}
     return [
-        case("it is spent", kept(steady(100, 60), 0), *fires(5, warns)),
-        case("what is left is the floor's", kept(steady(60, 60), 40), *fires(5, warns)),
-        case("of a small budget too", kept(steady(0.4, 60), 0.6, budget=1), *fires(5, warns)),
-        case("something is left", kept(steady(60, 60), 39), *silent(5, 30)),
+        case("it is spent", kept(steady(100 * HOUR, 60), 0), *fires(5, warns)),
+        case("what is left is the floor's", kept(steady(60 * HOUR, 60), 40), *fires(5, warns)),
+        case("of a small budget too", kept(steady(0.4 * HOUR, 60), 0.6, budget=1), *fires(5, warns)),
+        case("something is left", kept(steady(60 * HOUR, 60), 39), *silent(5, 30)),
         case("a new period, in which the floor alone takes it all", kept(steady(0, 60), 100), *silent(5, 30)),
         case("idle at zero, nothing is taken and nothing set aside", kept(steady(0, 60), 0), *silent(5, 30)),
-        case("no budget is declared", own("budget_spent_gpu_hours", steady(60, 60)), *silent(5, 30)),
-        case("one failed scrape changes nothing", kept(then((100, 20), ("stale", 1), (100, 30)), 0),
+        case("no budget is declared", own("budget_spent_gpu_seconds", steady(60 * HOUR, 60)), *silent(5, 30)),
+        case("one failed scrape changes nothing", kept(then((100 * HOUR, 20), ("stale", 1), (100 * HOUR, 30)), 0),
              *((minute, (warns,)) for minute in (19, 20, 21, 22))),
-        case("a new day", kept(then((100, 20), (1, 40)), 0), (34, (warns,)), (35, ())),
+        case("a new day", kept(then((100 * HOUR, 20), (1 * HOUR, 40)), 0), (34, (warns,)), (35, ())),
     ]  # fmt: skip
 
 
