@@ -41,6 +41,9 @@ def test_a_result_is_one_that_was_measured(figure: str, command: str) -> None:
 
 @pytest.mark.parametrize(("figure", "command"), rows())
 def test_a_result_names_the_command_that_gives_it(figure: str, command: str) -> None:
+    if command.startswith("loadtide score"):
+        assert (ROOT / "benchmarks" / "scorecard.json").exists()
+        return
     name = command.removeprefix("python -m benchmarks.").removeprefix("make bench NAME=").split()[0]
     assert (ROOT / "benchmarks" / f"{name}.py").exists(), command
     assert f"## {name}" in (ROOT / "benchmarks" / "README.md").read_text(encoding="utf-8")
