@@ -34,6 +34,8 @@ from tests.serve.tide import START, FakeWorkload, FakeWorkloads, snapshot
 pytestmark = pytest.mark.real
 
 BOOT, TOKENS = 64, 2048
+#: How often what passes in a prompt is counted.
+TRIES = 8
 WORKLOAD, TOKEN = "chat/tiny", "engine's own"
 #: How long a published target may be used: short, because a test waits for its end.
 VALID_SECONDS = 3.0
@@ -180,6 +182,15 @@ async def steps_of_a_prompt(session: aiohttp.ClientSession, url: str, *, at_most
     """Engine steps while a prompt of 900 tokens is computed: the tokens that another request gets meanwhile. The least
     of several tries, for steps also pass while the prompt is on its way; no more of them once ``at_most`` is seen.
     """
+    counted: list[int] = []
+    async with asyncio.timeout(90):
+        while len(counted) < TRIES and min(counted, default=900) > at_most:
+            counted += await steps_beside_one_stream(session, url, TRIES - len(counted), at_most)
+    return min(counted)
+
+
+async def steps_beside_one_stream(session: aiohttp.ClientSession, url: str, tries: int, at_most: int) -> list[int]:
+    """What :func:`steps_of_a_prompt` counts until the other request ends: on a busy machine it does so soon."""
     written, streaming = 0, asyncio.Event()
 
     async def stream() -> None:
@@ -193,18 +204,19 @@ async def steps_of_a_prompt(session: aiohttp.ClientSession, url: str, *, at_most
                     if written > 10:
                         streaming.set()
 
+    counted: list[int] = []
     streamed = asyncio.create_task(stream())
     try:
         await asyncio.wait_for(streaming.wait(), 30)
-        counted = []
-        while len(counted) < 8 and min(counted, default=900) > at_most:
+        while len(counted) < tries and min(counted, default=900) > at_most:
             before = written
             body = {"model": "tiny", "prompt": [7] * 900, "max_tokens": 1}
             async with session.post(f"{url}/v1/completions", json=body) as answer:
                 assert answer.status == 200
+            if streamed.done():
+                break  # it saw a part of them only
             counted.append(written - before)
-        assert not streamed.done(), "the other request ended before it was needed"
-        return min(counted)
+        return counted
     finally:
         streamed.cancel()
 
