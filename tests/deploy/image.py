@@ -242,9 +242,14 @@ def container(command: list[str], environment: Mapping[str, str], log: Path) -> 
     """The process of ``command_line``, with these variables and no others; what it says goes to ``log``."""
     with log.open("wb") as sink:
         outside = subprocess.Popen(command, env=dict(environment), stdout=sink, stderr=sink)
+    inside = None
     try:
-        yield Container(outside, _inner(outside, log))
+        inside = _inner(outside, log)
+        yield Container(outside, inside)
     finally:
+        # Its own end first: --kill-child does not reach a process that has changed its user since.
+        if inside is not None and outside.poll() is None:
+            os.kill(inside, signal.SIGKILL)
         outside.kill()
         outside.wait(10)
 
