@@ -223,5 +223,6 @@ def test_the_scaler_starts_without_the_lab() -> None:
     """`loadtide serve` imports of the lab no more than the names of its commands."""
     code = "import sys, scaler.cli; print(sorted(m for m in sys.modules if m.startswith('scaler.lab')))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    rooms = ("", ".backtest", ".backtest.command", ".commands", ".run", ".savings", ".savings.command")
+    rooms = ("", ".backtest", ".backtest.command", ".backtest.server_options", ".commands")
+    rooms += (".run", ".savings", ".savings.command")
     assert done.stdout.strip() == str([f"scaler.lab{room}" for room in rooms])

@@ -10,7 +10,19 @@ from typing import Annotated
 
 import typer
 
-_SERVER, _POLICY, _WORLD, _OUTPUT = "The server", "The policy", "What is assumed", "What is written"
+from scaler.lab.backtest.server_options import (
+    SERVER_PANEL,
+    BasicPasswordFile,
+    BasicUser,
+    BearerTokenFile,
+    CaFile,
+    CertFile,
+    Headers,
+    KeyFile,
+    SkipVerify,
+)
+
+_POLICY, _WORLD, _OUTPUT = "The policy", "What is assumed", "What is written"
 
 
 def backtest(
@@ -24,7 +36,7 @@ def backtest(
             metavar="URL",
             help="Prometheus, Thanos, Mimir or VictoriaMetrics, without /api/v1; or the name of a source in --policy. "
             "Unset: the source that the workload names there.",
-            rich_help_panel=_SERVER,
+            rich_help_panel=SERVER_PANEL,
         ),
     ] = None,
     length: Annotated[str, typer.Option("--range", help="How far back: 7d, 36h, 90m.")] = "7d",
@@ -85,25 +97,14 @@ def backtest(
             rich_help_panel=_OUTPUT,
         ),
     ] = None,
-    header: Annotated[
-        list[str] | None,
-        typer.Option(metavar="'NAME: VALUE'", help="Send this header too.", rich_help_panel=_SERVER),
-    ] = None,
-    bearer_token_file: Annotated[
-        Path | None, typer.Option(help="File with a bearer token.", rich_help_panel=_SERVER)
-    ] = None,
-    basic_user: Annotated[
-        str | None, typer.Option(help="User of HTTP basic authentication.", rich_help_panel=_SERVER)
-    ] = None,
-    basic_password_file: Annotated[
-        Path | None, typer.Option(help="File with that user's password.", rich_help_panel=_SERVER)
-    ] = None,
-    ca_file: Annotated[Path | None, typer.Option(help="Certificates (PEM) to trust.", rich_help_panel=_SERVER)] = None,
-    cert_file: Annotated[Path | None, typer.Option(help="Our certificate (PEM).", rich_help_panel=_SERVER)] = None,
-    key_file: Annotated[Path | None, typer.Option(help="Its private key (PEM).", rich_help_panel=_SERVER)] = None,
-    insecure_skip_verify: Annotated[
-        bool, typer.Option("--insecure-skip-verify", help="Accept any certificate.", rich_help_panel=_SERVER)
-    ] = False,
+    header: Headers = None,
+    bearer_token_file: BearerTokenFile = None,
+    basic_user: BasicUser = None,
+    basic_password_file: BasicPasswordFile = None,
+    ca_file: CaFile = None,
+    cert_file: CertFile = None,
+    key_file: KeyFile = None,
+    insecure_skip_verify: SkipVerify = False,
 ) -> None:
     """What would loadtide have done? Replay your own Prometheus' past through the same decisions, before it decides
     anything.

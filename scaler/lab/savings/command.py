@@ -10,7 +10,19 @@ from typing import Annotated
 
 import typer
 
-_SERVER, _COUNTED = "The server", "What is counted"
+from scaler.lab.backtest.server_options import (
+    SERVER_PANEL,
+    BasicPasswordFile,
+    BasicUser,
+    BearerTokenFile,
+    CaFile,
+    CertFile,
+    Headers,
+    KeyFile,
+    SkipVerify,
+)
+
+_COUNTED = "What is counted"
 
 
 def savings(
@@ -21,7 +33,7 @@ def savings(
             metavar="URL",
             help="The Prometheus (or Thanos, Mimir, VictoriaMetrics) that scrapes loadtide, without /api/v1; or the "
             "name of a source in --policy.",
-            rich_help_panel=_SERVER,
+            rich_help_panel=SERVER_PANEL,
         ),
     ] = None,
     workload: Annotated[
@@ -51,22 +63,16 @@ def savings(
     ] = None,
     json: Annotated[Path | None, typer.Option(help="Every figure, as JSON.")] = None,
     policy: Annotated[
-        Path | None, typer.Option(help="A policy file whose sources: name the server.", rich_help_panel=_SERVER)
+        Path | None, typer.Option(help="A policy file whose sources: name the server.", rich_help_panel=SERVER_PANEL)
     ] = None,
-    header: Annotated[
-        list[str] | None,
-        typer.Option(metavar="'NAME: VALUE'", help="Send this header too.", rich_help_panel=_SERVER),
-    ] = None,
-    bearer_token_file: Annotated[
-        Path | None, typer.Option(help="File with a bearer token.", rich_help_panel=_SERVER)
-    ] = None,
-    basic_user: Annotated[
-        str | None, typer.Option(help="User of HTTP basic authentication.", rich_help_panel=_SERVER)
-    ] = None,
-    basic_password_file: Annotated[
-        Path | None, typer.Option(help="File with that user's password.", rich_help_panel=_SERVER)
-    ] = None,
-    ca_file: Annotated[Path | None, typer.Option(help="Certificates (PEM) to trust.", rich_help_panel=_SERVER)] = None,
+    header: Headers = None,
+    bearer_token_file: BearerTokenFile = None,
+    basic_user: BasicUser = None,
+    basic_password_file: BasicPasswordFile = None,
+    ca_file: CaFile = None,
+    cert_file: CertFile = None,
+    key_file: KeyFile = None,
+    insecure_skip_verify: SkipVerify = False,
 ) -> None:
     """What have loadtide's decisions saved? GPU-hours and money beside always-on at peak size and beside a plain HPA.
 
@@ -99,6 +105,9 @@ def savings(
         basic_user=basic_user,
         basic_password_file=basic_password_file,
         ca_file=ca_file,
+        cert_file=cert_file,
+        key_file=key_file,
+        insecure_skip_verify=insecure_skip_verify,
     )
     try:
         span, found = counted(options, time.time(), tuple(workload or ()), gpu_hour_price, currency, gpus_per_replica)

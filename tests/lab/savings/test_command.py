@@ -147,6 +147,10 @@ def test_little_of_the_range_recorded_is_exit_status_1(fake: Fake) -> None:
         (["--prometheus", "prod"], "--prometheus prod: "),
         (["--prometheus", "http://127.0.0.1:9", "--range", "soon"], "'soon' is not a length of time"),
         (["--prometheus", "http://127.0.0.1:9", "--until", "2999-01-01"], "lies in the future"),
+        (
+            ["--prometheus", "https://p:9090", "--cert-file", "own.pem"],
+            "cert_file and key_file belong together; write both",
+        ),
     ],
 )
 def test_what_cannot_be_meant_is_said(arguments: list[str], says: str) -> None:
