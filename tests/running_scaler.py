@@ -21,6 +21,8 @@ from scaler.serve.externalscaler_pb2 import GetMetricsRequest, ScaledObjectRef
 from scaler.serve.externalscaler_pb2_grpc import ExternalScalerStub
 
 START_SECONDS = 60.0
+#: For one answer of its HTTP. How soon it comes is measured elsewhere: a busy machine may stop a process for seconds.
+ANSWER_SECONDS = 30.0
 
 
 @dataclass
@@ -34,12 +36,12 @@ class RunningScaler:
 
     def get(self, path: str) -> Any:
         """A JSON document of the API."""
-        with urllib.request.urlopen(f"http://{self.http}{path}", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://{self.http}{path}", timeout=ANSWER_SECONDS) as answer:
             return json.load(answer)
 
     def text(self, path: str) -> str:
         """A text document, as /metrics."""
-        with urllib.request.urlopen(f"http://{self.http}{path}", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://{self.http}{path}", timeout=ANSWER_SECONDS) as answer:
             return str(answer.read().decode())
 
     def post(self, path: str, body: object, token: str) -> int:
@@ -50,7 +52,7 @@ class RunningScaler:
             headers={"Authorization": f"Bearer {token}", "Content-Type": "application/json"},
             method="POST",
         )
-        with urllib.request.urlopen(request, timeout=5) as answer:
+        with urllib.request.urlopen(request, timeout=ANSWER_SECONDS) as answer:
             return int(answer.status)
 
     def lines(self, event: str) -> list[dict[str, Any]]:

@@ -85,7 +85,7 @@ class Alertmanager:
 
     def alerts(self) -> list[dict[str, Any]]:
         """Every alert it knows of, with its state and what inhibits it."""
-        with urllib.request.urlopen(f"http://{self.address}/api/v2/alerts", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://{self.address}/api/v2/alerts", timeout=30) as answer:
             found: list[dict[str, Any]] = json.load(answer)
         return found
 

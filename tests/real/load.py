@@ -94,8 +94,10 @@ def _check(url: str, seconds: float, count: int) -> None:
 
 
 def _session() -> aiohttp.ClientSession:
+    # A connection per request: engines close one that was idle for 5 s, and a client that a busy machine stopped for
+    # so long would send its next request into it and count a failure that is not the engine's.
     return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0), timeout=aiohttp.ClientTimeout(total=LONGEST_SECONDS)
+        connector=aiohttp.TCPConnector(limit=0, force_close=True), timeout=aiohttp.ClientTimeout(total=LONGEST_SECONDS)
     )
 
 

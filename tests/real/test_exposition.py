@@ -35,7 +35,7 @@ def scaler(tmp_path: Path) -> Iterator[RunningScaler]:
 
 def read(scaler: RunningScaler, accept: str) -> str:
     request = urllib.request.Request(f"http://{scaler.http}/metrics", headers={"Accept": accept})
-    with urllib.request.urlopen(request, timeout=5) as answer:
+    with urllib.request.urlopen(request, timeout=30) as answer:
         return str(answer.read().decode())
 
 
