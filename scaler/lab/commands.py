@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.box import SIMPLE
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
 from scaler.lab.run import demo
@@ -33,11 +32,6 @@ Data = Annotated[
         help="Folder with the public traces that some scenarios need. Without it those cannot be played.",
     ),
 ]
-
-
-def _progress() -> Progress:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    return Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True)
 
 
 def _list_scenarios() -> None:
@@ -132,6 +126,7 @@ def simulate(
     from scaler.lab.contest import measured_truth, play
     from scaler.lab.hardware import HARDWARE
     from scaler.lab.policies import POLICIES
+    from scaler.lab.progress import progress
     from scaler.lab.report import page
     from scaler.lab.scenarios import SCENARIOS, changed, of_trace
     from scaler.lab.seasons import learned_from
@@ -158,14 +153,12 @@ def simulate(
             tpot_seconds=tpot,
             fill_seconds=fill_seconds,
         )
-        with _progress() as progress:
-            bar = progress.add_task(f"{what.name}: what one replica serves", total=len(chosen))
+        with progress(f"{what.name}: what one replica serves", total=len(chosen)) as tell:
             truth, requests = measured_truth(what, data), what.requests(data, seed)
             season, played = learned_from(what.past, data, seed), []
-            for name in chosen:
-                progress.update(bar, description=f"{what.name}: {name}")
+            for index, name in enumerate(chosen):
+                tell(index, f"{what.name}: {name}")
                 played.append(play(what, name, requests, truth, knob, seed, lost_share, season))
-                progress.advance(bar)
     except (OSError, ValueError) as error:
         raise _failed(f"cannot play {scenario or trace}: {error}") from error
     Console().print(results_table(played))
@@ -194,6 +187,7 @@ def score(
     """
     from scaler.lab.contest import contest
     from scaler.lab.policies import POLICIES
+    from scaler.lab.progress import progress
     from scaler.lab.scenarios import SCENARIOS
     from scaler.lab.score import KNOBS
     from scaler.lab.scorecard import as_json, as_markdown
@@ -210,11 +204,13 @@ def score(
         raise _failed("no scenario is left to play; those with traces of others need --data")
     begun = time.monotonic()
     try:
-        with _progress() as progress:
-            bar = progress.add_task("runs", total=len(names) * seeds * len(policies) * len(KNOBS))
+        with progress("runs", total=len(names) * seeds * len(policies) * len(KNOBS)) as tell:
+            played = 0
 
             def done(name: str, rows: int) -> None:
-                progress.update(bar, advance=rows, description=f"last: {name}")
+                nonlocal played
+                played += rows
+                tell(played, f"last: {name}")
 
             rows = contest(names, policies, KNOBS, range(1, seeds + 1), data, jobs=jobs, done=done)
     except (OSError, TraceError) as error:
@@ -245,17 +241,22 @@ def cards(
     from statistics import mean
 
     from scaler.lab.card_scenarios import CARD_SCENARIOS
+    from scaler.lab.progress import progress
 
     _known(scenario or [], list(CARD_SCENARIOS), "scenario")
     wanted = scenario or [each.name for each in CARD_SCENARIOS.values() if data is not None or each.file is None]
     if data is None and (lacking := [name for name in wanted if CARD_SCENARIOS[name].file is not None]):
         raise _failed(f"{lacking[0]} needs the trace {CARD_SCENARIOS[lacking[0]].file}; give its folder with --data")
     table = Table("scenario", "way", "kept", "worst model", "memory held", "largest batch", box=SIMPLE)
-    for name in wanted:
-        try:
-            played = [CARD_SCENARIOS[name].play(seed, data) for seed in range(1, seeds + 1)]
-        except (OSError, ValueError) as error:
-            raise _failed(f"cannot play {name}: {error}") from error
+    results = {}
+    with progress("cards", total=len(wanted)) as tell:
+        for index, name in enumerate(wanted):
+            tell(index, name)
+            try:
+                results[name] = [CARD_SCENARIOS[name].play(seed, data) for seed in range(1, seeds + 1)]
+            except (OSError, ValueError) as error:
+                raise _failed(f"cannot play {name}: {error}") from error
+    for name, played in results.items():
         for way in played[0]:
             runs = [each[way] for each in played]
             asked = [sum(each.requests for each in run) for run in runs]

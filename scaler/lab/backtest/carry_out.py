@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import aiohttp
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from scaler.lab.backtest.asking import Ask, AskError, Kept, Patience
 from scaler.lab.backtest.binding import NoSuchWorkloadError
 from scaler.lab.backtest.reading import ReadError
 from scaler.lab.backtest.study import Backtest, NothingReadError, Setting, study
+from scaler.lab.progress import Tell, progress
 from scaler.policy.prometheus import PrometheusServer
 from scaler.signals.prometheus.api import Api
 
@@ -26,16 +24,14 @@ class Unable(Exception):  # noqa: N818  a state of the world, told to a person
 def carry_out(setting: Setting, server: PrometheusServer, keep: Path | None, now: float) -> Backtest:
     """The study, its progress on standard error. Raises :class:`Unable`."""
 
-    async def studied(done: Callable[[float, str], None]) -> Backtest:
+    async def studied(done: Tell) -> Backtest:
         async with aiohttp.ClientSession() as session:
             ask: Ask = Patience(Api(server), session)
             return await study(setting, ask if keep is None else Kept(keep, server, ask, now), done)
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
     try:
-        with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True) as progress:
-            bar = progress.add_task("", total=1.0)
-            return asyncio.run(studied(lambda share, words: progress.update(bar, completed=share, description=words)))
+        with progress("asking") as tell:
+            return asyncio.run(studied(tell))
     except AskError as error:
         raise Unable(f"{server.url}: {error}{hint(str(error))}") from error
     except ReadError as error:

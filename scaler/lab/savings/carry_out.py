@@ -7,13 +7,12 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import aiohttp
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 from scaler.lab.backtest.asking import AskError, Patience
 from scaler.lab.backtest.carry_out import Unable, hint
 from scaler.lab.backtest.options import Options, labels_meant, server_meant
 from scaler.lab.backtest.span import Span, read_duration, read_time
+from scaler.lab.progress import progress
 from scaler.lab.savings.figures import Savings, savings_of
 from scaler.lab.savings.recorded import STEP_SECONDS, Recorded, read_recorded
 from scaler.policy.layers import PolicyFile
@@ -46,11 +45,9 @@ def counted(
         async with aiohttp.ClientSession() as session:
             return await read_recorded(Patience(Api(server), session), span, match, done)
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
     try:
-        with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-            bar = progress.add_task("reading", total=1.0)
-            found = asyncio.run(read(lambda share: progress.update(bar, completed=share)))
+        with progress("reading") as tell:
+            found = asyncio.run(read(lambda share: tell(share, "reading")))
     except AskError as error:
         raise Unable(f"{server.url}: {error}{hint(str(error))}") from error
     if not found:
