@@ -80,10 +80,21 @@ def backtest(
         typer.Option(min=0.0, help="Unset: as replicas took in the past, else the policy's.", rich_help_panel=_WORLD),
     ] = None,
     gpus_per_replica: Annotated[
-        float, typer.Option(min=0.01, help="GPUs of one replica.", rich_help_panel=_WORLD)
-    ] = 1.0,
+        float | None,
+        typer.Option(
+            min=0.01, help="GPUs of one replica. Unset: the policy's gpu.per_replica.", rich_help_panel=_WORLD
+        ),
+    ] = None,
     gpu_hour_price: Annotated[
-        float | None, typer.Option(min=0.0, help="What a GPU-hour costs, in any currency.", rich_help_panel=_WORLD)
+        float | None,
+        typer.Option(
+            min=0.0,
+            help="What a GPU costs an hour. Unset: the policy's gpu.hour_price, and that of its price windows.",
+            rich_help_panel=_WORLD,
+        ),
+    ] = None,
+    currency: Annotated[
+        str | None, typer.Option(metavar="CODE", help="Its currency: EUR.", rich_help_panel=_WORLD)
     ] = None,
     html: Annotated[Path | None, typer.Option(help="A page with timelines, one file.", rich_help_panel=_OUTPUT)] = None,
     json: Annotated[
@@ -143,6 +154,7 @@ def backtest(
         cold_start_seconds=cold_start_seconds,
         gpus_per_replica=gpus_per_replica,
         gpu_hour_price=gpu_hour_price,
+        currency=currency,
         headers=tuple(header or ()),
         bearer_token_file=bearer_token_file,
         basic_user=basic_user,

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from scaler.lab.backtest.limits import what_it_cannot_know
+from scaler.lab.backtest.money import money
 from scaler.lab.backtest.play import Change, Moment
 from scaler.lab.backtest.study import Backtest
 
@@ -23,7 +24,7 @@ def as_json(backtest: Backtest) -> str:
 def document(backtest: Backtest) -> dict[str, Any]:
     """The same as a value."""
     setting, found = backtest.setting, backtest.findings
-    gpus = setting.gpus_per_replica
+    gpus, paid = setting.gpus_per_replica, money(backtest)
     figures = asdict(found)
     verdicts = figures.pop("verdicts")
     return {
@@ -40,8 +41,10 @@ def document(backtest: Backtest) -> dict[str, Any]:
         "pace": asdict(backtest.pace),
         "samples": backtest.samples,
         "gpus_per_replica": gpus,
-        "gpu_hour_price": setting.gpu_hour_price,
+        "gpu_hour_price": setting.policy.gpu.hour_price if setting.gpu_hour_price is None else setting.gpu_hour_price,
+        "currency": setting.currency or None,
         "gpu_hours": {"ran": found.ran.replica_hours * gpus, "loadtide": found.ours.replica_hours * gpus},
+        "money": None if paid is None else {"ran": paid.ran, "loadtide": paid.ours},
         "saved_share": found.saved_share,
         "findings": figures,
         "cannot_know": what_it_cannot_know(backtest),

@@ -35,8 +35,9 @@ class Options:
     presets: Path | None = None
     engine: str | None = None
     cold_start_seconds: float | None = None
-    gpus_per_replica: float = 1.0
+    gpus_per_replica: float | None = None
     gpu_hour_price: float | None = None
+    currency: str | None = None
     headers: tuple[str, ...] = ()
     bearer_token_file: Path | None = None
     basic_user: str | None = None
@@ -59,6 +60,7 @@ def meant(options: Options, now: float) -> tuple[Setting, PrometheusServer]:
     end = now if options.until is None else read_time(options.until)
     if end > now:
         raise ValueError(f"--until {options.until}: lies in the future; nothing has been recorded there yet")
+    gpu = resolved.policy.gpu
     setting = Setting(
         workload=options.workload,
         policy=resolved.policy,
@@ -68,8 +70,10 @@ def meant(options: Options, now: float) -> tuple[Setting, PrometheusServer]:
         policy_source=_policy_source(options),
         policy_warnings=tuple(text for text in resolved.warnings if not text.startswith(_ABOUT_LIVE_READING)),
         cold_start_seconds=options.cold_start_seconds,
-        gpus_per_replica=options.gpus_per_replica,
+        gpus_per_replica=options.gpus_per_replica or float(gpu.per_replica),
         gpu_hour_price=options.gpu_hour_price,
+        # The policy's currency has a default, which says nothing of a price that was typed here.
+        currency=options.currency or (gpu.currency if resolved.policy.priced else ""),
     )
     return setting, server
 

@@ -6,6 +6,7 @@ import asyncio
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from itertools import groupby
 from typing import Final
 
@@ -41,7 +42,8 @@ class NothingReadError(Exception):
 class Setting:
     """What is asked: the workload, its policy and what its operator should know of that, the span, and what it costs.
 
-    ``cold_start_seconds`` None: as the past shows it, else as the policy says. ``gpu_hour_price`` None: not told.
+    ``cold_start_seconds`` None: as the past shows it, else as the policy says. ``gpu_hour_price`` None: as the policy
+    says, hour by hour. ``currency``: of what anything costs, "" where that was not told.
     """
 
     workload: str
@@ -54,6 +56,18 @@ class Setting:
     cold_start_seconds: float | None = None
     gpus_per_replica: float = 1.0
     gpu_hour_price: float | None = None
+    currency: str = ""
+
+    @property
+    def priced(self) -> bool:
+        """Whether any price of a GPU is known."""
+        return self.gpu_hour_price is not None or self.policy.priced
+
+    def hour_price(self, unix: float) -> float | None:
+        """What a GPU costs an hour at ``unix``; None where nothing says."""
+        if self.gpu_hour_price is not None:
+            return self.gpu_hour_price
+        return self.policy.hour_price(datetime.fromtimestamp(unix, UTC))
 
     @property
     def namespace(self) -> str:

@@ -8,8 +8,9 @@ from typing import Final, NamedTuple
 
 from scaler.lab.backtest.findings import Side, Verdict
 from scaler.lab.backtest.limits import CAPACITY_SOURCES, minutes, percent
+from scaler.lab.backtest.money import Money, money
 from scaler.lab.backtest.span import shown_duration, shown_time
-from scaler.lab.backtest.study import Backtest
+from scaler.lab.backtest.study import Backtest, Setting
 
 #: Told for each kind of time; the kinds are explained in :mod:`scaler.lab.backtest.findings`.
 VERDICT_WORDS: Final[Mapping[Verdict, str]] = {
@@ -72,15 +73,29 @@ def basis(backtest: Backtest) -> list[str]:
         f"{pace.doubled_at:.3g} sequences"
         if math.isfinite(pace.doubled_at)
         else "no slowdown under load shows in its time per token",
+        *_priced(setting),
     ]
+
+
+def _priced(setting: Setting) -> list[str]:
+    """What GPU-hours are counted and paid by, where anybody told."""
+    if not setting.priced and setting.gpus_per_replica == 1.0:
+        return []
+    line = f"a replica takes {setting.gpus_per_replica:g} GPU{'' if setting.gpus_per_replica == 1 else 's'}"
+    if not setting.priced:
+        return [line]
+    given, declared = setting.gpu_hour_price, setting.policy.gpu.hour_price
+    price = declared if given is None else given
+    line += f"; a GPU costs {price or 0.0:g} {setting.currency}".rstrip() + " an hour"
+    windows = given is None and any(each.hour_price is not None for each in setting.policy.price.windows)
+    return [line + (", and in the policy's price windows what they say" if windows else "")]
 
 
 def compared(backtest: Backtest) -> list[Compared]:
     """What ran beside what would have."""
     found, setting = backtest.findings, backtest.setting
-    ran, ours, gpus, price = found.ran, found.ours, setting.gpus_per_replica, setting.gpu_hour_price
+    ran, ours, gpus, paid = found.ran, found.ours, setting.gpus_per_replica, money(backtest)
     saved = found.saved_share
-    difference = ran.replica_hours - ours.replica_hours
     rows = [
         Compared(
             "GPU-hours",
@@ -89,16 +104,8 @@ def compared(backtest: Backtest) -> list[Compared]:
             "" if saved is None else f"{abs(saved):.1%} {'less' if saved >= 0 else 'more'}".replace("%", " %"),
         )
     ]
-    if price is not None:
-        each = gpus * price
-        rows.append(
-            Compared(
-                "cost",
-                f"{ran.replica_hours * each:,.2f}",
-                f"{ours.replica_hours * each:,.2f}",
-                f"{abs(difference) * each:,.2f} {'saved' if difference >= 0 else 'more'}",
-            )
-        )
+    if paid is not None:
+        rows.append(_cost(paid))
     return [
         *rows,
         Compared("replicas, mean", f"{ran.mean_replicas:.2f}", f"{ours.mean_replicas:.2f}"),
@@ -108,6 +115,13 @@ def compared(backtest: Backtest) -> list[Compared]:
             "need above the ready replicas", minutes(ran.short_minutes), minutes(ours.short_minutes), _risk(backtest)
         ),
     ]
+
+
+def _cost(paid: Money) -> Compared:
+    ran, ours, saved = (
+        f"{value:,.2f} {paid.currency}".rstrip() for value in (paid.ran, paid.ours, abs(paid.ran - paid.ours))
+    )
+    return Compared("cost", ran, ours, f"{saved} {'saved' if paid.ran >= paid.ours else 'more'}")
 
 
 def _risk(backtest: Backtest) -> str:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
+from typing import Any
 from urllib.parse import parse_qs
 
 import pytest
@@ -102,6 +103,56 @@ def test_a_backtest_says_what_it_found_and_writes_it(served: Served, tmp_path: P
     document = json.loads(figures.read_text(encoding="utf-8"))
     assert document["gpu_hours"]["ran"] == pytest.approx(2.0, abs=0.05)
     assert "no source" not in text, "a live scaler's way to read is not this command's business"
+
+
+PRICED = """
+workloads:
+  chat/llama:
+    gpu: {per_replica: 4, hour_price: 2.50, currency: EUR}
+    replicas: {max: 8}
+"""
+
+
+def figures_of(served: Served, folder: Path, *arguments: str) -> tuple[dict[str, Any], str]:
+    path = folder / "figures.json"
+    code, text = asked(served, "--json", str(path), *arguments)
+    assert code == 0, text
+    return json.loads(path.read_text(encoding="utf-8")), text
+
+
+def test_the_policy_files_gpus_and_price_are_counted_by(served: Served, tmp_path: Path) -> None:
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(PRICED, encoding="utf-8")
+    found, text = figures_of(served, tmp_path, "--policy", str(policy))
+    assert found["gpu_hours"]["ran"] == pytest.approx(8.0, abs=0.2)
+    assert found["money"]["ran"] == pytest.approx(2.5 * found["gpu_hours"]["ran"])
+    assert found["money"]["loadtide"] == pytest.approx(2.5 * found["gpu_hours"]["loadtide"])
+    assert re.search(r"cost +[\d.,]+ EUR +[\d.,]+ EUR", text)
+    assert "a replica takes 4 GPUs; a GPU costs 2.5 EUR an hour" in text
+
+
+def test_what_is_typed_wins_over_the_policy_files_gpus_and_price(served: Served, tmp_path: Path) -> None:
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(PRICED, encoding="utf-8")
+    typed = ("--gpus-per-replica", "0.5", "--gpu-hour-price", "10", "--currency", "CHF")
+    found, text = figures_of(served, tmp_path, "--policy", str(policy), *typed)
+    assert found["gpu_hours"]["ran"] == pytest.approx(1.0, abs=0.05)
+    assert found["money"]["ran"] == pytest.approx(10 * found["gpu_hours"]["ran"])
+    assert found["currency"] == "CHF"
+    assert "EUR" not in text
+
+
+def test_a_price_without_a_currency_is_told_without_one(served: Served, tmp_path: Path) -> None:
+    found, text = figures_of(served, tmp_path, "--gpu-hour-price", "2")
+    assert found["money"]["ran"] == pytest.approx(2 * found["gpu_hours"]["ran"])
+    assert found["currency"] is None
+    assert "USD" not in text
+
+
+def test_without_a_price_there_is_no_money(served: Served, tmp_path: Path) -> None:
+    found, text = figures_of(served, tmp_path)
+    assert found["money"] is None
+    assert not re.search(r"^ *cost ", text, re.MULTILINE)
 
 
 def test_kept_answers_spare_the_server(served: Served, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from html.parser import HTMLParser
 from xml.etree import ElementTree
 
@@ -12,14 +13,15 @@ from rich.console import Console
 
 from scaler.lab.backtest.export import as_json
 from scaler.lab.backtest.limits import what_it_cannot_know
+from scaler.lab.backtest.money import money
 from scaler.lab.backtest.page import page
 from scaler.lab.backtest.show import show
 from scaler.lab.backtest.span import Span
 from scaler.lab.backtest.study import Backtest, NothingReadError, Setting, cold_start_of, study
-from scaler.lab.backtest.summary import compared, next_steps, remarks, shares
+from scaler.lab.backtest.summary import basis, compared, next_steps, remarks, shares
 from scaler.lab.scenarios import LONG, drawn, sawtooth
 from scaler.lab.truth import Truth
-from scaler.policy.model import Policy
+from scaler.policy.model import Gpu, Policy, Price, PriceWindow
 from scaler.signals.preset import load_preset
 from tests.lab.backtest.lab_past import BEGIN, Lived, policy_for, remembered, short
 from tests.lab.backtest.remembered import Remembered
@@ -130,6 +132,34 @@ def test_gpus_and_price_multiply_and_nothing_else(ours: tuple[Remembered, Lived]
     assert float(tables(eight)["cost"][0].replace(",", "")) == pytest.approx(2.5 * hours[1], rel=0.01)
     assert "cost" not in tables(one)
     assert tables(one)["replicas, mean"] == tables(eight)["replicas, mean"]
+
+
+def test_the_policys_prices_count_each_hour_at_its_own(plain: Backtest) -> None:
+    """The saw begins at midnight UTC: its first twenty minutes are dear."""
+    policy = policy_for(SAW, TRUTH)
+    dear = PriceWindow(start="00:00", end="00:20", zone="UTC", hour_price=10.0)
+    declared = policy.model_copy(
+        update={"gpu": Gpu(hour_price=2.0, currency="EUR", per_replica=4), "price": Price(windows=(dear,))}
+    )
+    setting = replace(plain.setting, policy=declared, gpus_per_replica=4.0, currency="EUR")
+    result = replace(plain, setting=setting)
+    early = [each for each in plain.moments if each.unix <= BEGIN + 1200.0 and each.kind != "gap"]
+    late = [each for each in plain.moments if each.unix > BEGIN + 1200.0 and each.kind != "gap"]
+    hour = 4.0 * plain.tick_seconds / 3600.0
+    paid = money(result)
+    assert paid is not None
+    assert early
+    assert late
+    assert paid.ours == pytest.approx(hour * (10.0 * sum(m.asked for m in early) + 2.0 * sum(m.asked for m in late)))
+    assert paid.ran == pytest.approx(
+        hour * (10.0 * sum(m.paid or 0.0 for m in early) + 2.0 * sum(m.paid or 0.0 for m in late))
+    )
+    assert tables(result)["cost"][1] == f"{paid.ours:,.2f} EUR"
+    assert any("4 GPUs; a GPU costs 2 EUR an hour, and in the policy's price windows" in line for line in basis(result))
+    assert json.loads(as_json(result))["money"] == {"ran": paid.ran, "loadtide": paid.ours}
+    one = money(replace(result, setting=replace(setting, gpu_hour_price=1.0)))
+    assert one is not None
+    assert one.ours == pytest.approx(hour * sum(m.asked for m in early + late)), "what is typed wins over windows too"
 
 
 @pytest.fixture(scope="module")
