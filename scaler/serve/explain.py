@@ -12,7 +12,7 @@ from rich.text import Text
 from scaler.control.model import Mode
 from scaler.serve.advice import advice
 from scaler.serve.quantities import counted, duration, number, quantity
-from scaler.serve.standing import standing_lines
+from scaler.serve.told_document import NOT_TOLD, Told, told
 
 Document = dict[str, Any]
 
@@ -35,8 +35,12 @@ _STYLES = {
 }
 
 
-def explain(document: Document) -> RenderableType:
-    """The document of ``GET /v1/workloads/{namespace}/{name}`` as a rich renderable, to be printed as it is."""
+def explain(answer: Document) -> RenderableType:
+    """The document of ``GET /v1/workloads/{namespace}/{name}`` as a rich renderable, to be printed as it is. It may
+    come from a scaler of another version.
+    """
+    whole = told(answer)
+    document = whole.document
     if document["decided_at"] is None:
         return Group(_heading(document), *_listed("Warnings", document["warnings"]), *_next(document))
     return Group(
@@ -49,6 +53,7 @@ def explain(document: Document) -> RenderableType:
         *_signals(document["signals"]),
         *_listed("Sources that fail", [_failure(source) for source in document["sources"] if not source["ok"]]),
         *_listed("Warnings", [*document["warnings"], *document["signal_warnings"]]),
+        *_listed("Another version", list(_versions(whole))),
         *_next(document),
     )
 
@@ -58,7 +63,8 @@ def _heading(document: Document) -> Text:
     heading = Text.assemble((document["workload"], "bold"), " is ", (state, _STYLES.get(state, "bold")))
     if document["state_seconds"] is not None:
         heading.append(f" for {duration(document['state_seconds'])}")
-    heading.append(f": {document['state_words']}")
+    if document["state_words"]:
+        heading.append(f": {document['state_words']}")
     if document.get("cause_words"):
         heading.append(f" ({document['cause_words']})")
     return heading
@@ -69,19 +75,21 @@ def _wants(document: Document) -> Iterator[Text]:
     if document["mode"] != Mode.ACTIVE:
         yield Text(f"  mode       {_mode(document)}", "yellow")
     replicas = document["replicas"]
-    line = f"{counted(replicas['desired'], 'replicas')} wanted"
+    wanted = "a number not told" if replicas["desired"] is None else counted(replicas["desired"], "replicas")
+    line = f"{wanted} wanted"
     if not document["available"]:
         line = f"KEDA is told UNAVAILABLE and keeps its count ({line} last)"
     elif not document["active"]:
         line += " (inactive)"
     ready = "readiness not known" if replicas["ready"] is None else f"{number(replicas['ready'])} ready"
-    bounds = f"floor {replicas['floor']}, ceiling {replicas['ceiling'] if replicas['ceiling'] is not None else 'none'}"
+    floor = NOT_TOLD if replicas["floor"] is None else replicas["floor"]
+    bounds = f"floor {floor}, ceiling {replicas['ceiling'] if replicas['ceiling'] is not None else 'none'}"
     yield Text(f"  replicas   {line}, {ready}, {bounds}")
     batch = document["batch_size"]
     engine = "the engine's own" if batch is None else number(batch)
     if document["token_budget"] is not None:
         engine += f", token budget {number(document['token_budget'])}"
-    if document["workers"] is not None:
+    if document["workers"] is not None and document["queue_limit"] is not None:
         engine += f", queue up to {number(document['queue_limit'])}, {counted(document['workers'], 'workers')}"
     yield Text(f"  batch      {engine}; {document['admission_words']}")
     if document["applied"]:
@@ -93,22 +101,26 @@ def _wants(document: Document) -> Iterator[Text]:
         )
         judged = "breached" if objective["critical_verdict"] == "breached" else objective["verdict"] or "not judged"
         p95 = "no P95" if objective["p95"] is None else f"P95 {_between(objective['p95'])}"
-        yield Text(f"  {objective['objective']:<10} {p95}, objective {duration(bound)}: {judged}")
-    for title, line in standing_lines(document):
-        yield Text(f"  {title:<10} {line}")
-    if (seen := document.get("idle", {}).get("last_activity")) is not None:
+        yield Text(f"  {objective['objective']:<10} {p95}, objective {_span(bound)}: {judged}")
+    for each in document["standing"]:
+        yield Text(f"  {each['about']:<10} {each['sentence']}")
+    if (seen := document["idle"]["last_activity"]) is not None:
         where = "".join(f" {word} {seen[key]}" for word, key in (("at", "endpoint"), ("of", "series")) if seen[key])
-        yield Text(f"  wanted     {duration(seen['age_seconds'])} ago, as {seen['signal']} shows{where}")
+        yield Text(f"  wanted     {_span(seen['age_seconds'])} ago, as {seen['signal']} shows{where}")
+
+
+def _span(seconds: float | None) -> str:
+    return NOT_TOLD if seconds is None else duration(seconds)
 
 
 def _applied(document: Document) -> str:
     """What the replicas report to run with, and who of them does not follow the target."""
-    told = document["applied"]
-    sizes = [each["batch_size"] for each in told if each["batch_size"] is not None]
+    reported = document["applied"]
+    sizes = [each["batch_size"] for each in reported if each["batch_size"] is not None]
     least, most = min(sizes, default=None), max(sizes, default=None)
     size = "a batch not told" if least is None else number(least) if least == most else f"{least} to {most}"
-    astray = [each["replica"] for each in told if each["generation"] is None]
-    line = f"{size}, as {counted(len(told), 'replicas')} report{'s' if len(told) == 1 else ''}"
+    astray = [each["replica"] for each in reported if each["generation"] is None]
+    line = f"{size}, as {counted(len(reported), 'replicas')} report{'s' if len(reported) == 1 else ''}"
     if astray:
         more = f" and {len(astray) - REPLICAS_NAMED} more" if len(astray) > REPLICAS_NAMED else ""
         line += f"; its own setting: {', '.join(astray[:REPLICAS_NAMED])}{more}"
@@ -117,19 +129,22 @@ def _applied(document: Document) -> str:
 
 def _mode(document: Document) -> str:
     """Who rules, and what the laws would do."""
-    told, override, advised = f"{document['mode']}: {document['mode_words']}", document["override"], document["advised"]
+    said, override, advised = f"{document['mode']}: {document['mode_words']}", document["override"], document["advised"]
     if override is not None:
-        told += f" ({override['by']}, for another {duration(override['remaining_seconds'])})"
+        said += f" ({override['by']}, for another {_span(override['remaining_seconds'])})"
     if advised is not None:
         batch = "the engine's own batch" if advised["batch_size"] is None else f"batch {number(advised['batch_size'])}"
-        told += f"; by the laws {counted(advised['replicas'], 'replicas')}, {batch}"
-    return told
+        replicas = "replicas not told" if advised["replicas"] is None else counted(advised["replicas"], "replicas")
+        said += f"; by the laws {replicas}, {batch}"
+    return said
 
 
 def _capacity(capacity: Document) -> str:
     """What one replica serves within its objectives, and how that is known."""
     rate = capacity["requests_per_second"]
-    line = f"{number(capacity['sequences'] or 0)} sequences a replica"
+    if capacity["sequences"] is None:
+        return NOT_TOLD
+    line = f"{number(capacity['sequences'])} sequences a replica"
     line += "" if rate is None else f", {number(rate)} req/s"
     if capacity["assumed"]:
         return f"{line}, assumed: declare capacity.sequences, or wait until windows have shown it"
@@ -166,7 +181,8 @@ def _signals(signals: list[Document]) -> Iterator[RenderableType]:
 def _value(signal: Document) -> Text:
     if signal["latency"] is not None:
         latency = signal["latency"]
-        return Text(f"P95 {_between(latency['p95'])}, {number(latency['samples'] or 0)} requests")
+        samples = NOT_TOLD if latency["samples"] is None else number(latency["samples"])
+        return Text(f"P95 {_between(latency['p95'])}, {samples} requests")
     if signal["value"] is not None:
         return Text(quantity(signal["signal"], signal["value"]))
     return Text(signal["reason"] or "", "dim")
@@ -184,7 +200,7 @@ def _between(interval: Document) -> str:
 def _lasts(condition: Document) -> str:
     """A condition, its age, and its way out."""
     name = condition["condition"].replace("_", " ")
-    return f"{name} for {duration(condition['seconds'])}; ends when {condition['ends']}"
+    return f"{name} for {_span(condition['seconds'])}; ends when {condition['ends']}"
 
 
 def _adjusted(entry: Document) -> str:
@@ -215,4 +231,15 @@ def _listed(title: str, lines: list[str], otherwise: str | None = None) -> Itera
 def _next(document: Document) -> Iterator[Text]:
     """What to do next; always something, if only where to look."""
     before = f"see what changed before: GET /v1/workloads/{document['workload']}/decisions"
-    yield from _listed("What to do next", [*advice(document), *([before] if document["decided_at"] else [])])
+    mine = advice(document) if document["advice"] is None else document["advice"]
+    yield from _listed("What to do next", [*mine, *([before] if document["decided_at"] else [])])
+
+
+def _versions(whole: Told) -> Iterator[str]:
+    """Where scaler and command are of two versions: what is not told here, and where all of it is."""
+    if whole.lacking:
+        yield f"this scaler is older than this command: it does not tell {', '.join(whole.lacking)}"
+    if whole.unknown:
+        yield f"this scaler is newer than this command, which has no words for {', '.join(whole.unknown)}"
+    if whole.lacking or whole.unknown:
+        yield "`loadtide explain` in the scaler's own pod is of its version"

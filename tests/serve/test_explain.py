@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Iterator
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 from rich.console import Console
@@ -19,6 +21,7 @@ from scaler.control.model import (
     LoadState,
     Memory,
     Mode,
+    Override,
     Reason,
     Rung,
     Suppressed,
@@ -30,9 +33,10 @@ from scaler.policy.model import Budget, Gpu, GpuGroup, Idle, Price, PriceWindow,
 from scaler.serve.explain import NOT_REPORTED, explain
 from scaler.serve.render import workload_detail
 from scaler.serve.snapshot import SourceHealth
+from scaler.serve.told_document import told
 from scaler.signals.activity import Activity
 from scaler.signals.model import Applied, Signals, Unknown
-from tests.serve.tide import POLICY, SIGNALS, START, FakeWorkloads, snapshot
+from tests.serve.tide import POLICY, SIGNALS, START, FakeWorkloads, adjusted, snapshot
 
 
 def explained(width: int = 120, current: bool = True, **changes: Any) -> str:
@@ -236,3 +240,104 @@ def test_a_workload_without_a_tick_says_so() -> None:
 
 def test_text_from_outside_is_no_markup() -> None:
     assert "[red]x[/red]" in explained(warnings=("[red]x[/red]",))
+
+
+def full_document() -> dict[str, Any]:
+    """A document in which every part has something to tell."""
+    policy = POLICY.model_copy(update={"gpu_group": GpuGroup(name="gpu-0", share_ratio=0.5, batch=32)})
+    found = snapshot(
+        policy=policy,
+        mode=Mode.OVERRIDE,
+        advised=Targets(2, True, 16),
+        next_memory=Memory(
+            card=CardPart(0.03, 0.5, 0.5, 2),
+            override=Override(3, None, START + timedelta(minutes=30), "alice"),
+            admission_seconds=37.0,
+            state_seconds=12.0,
+        ),
+        capacity=CapacityEstimate(28.5, 2.25, "learned", 27.0, 30.0, 56),
+        health=(SourceHealth("scrape", "http://vllm:8000/metrics", False, "timed out after 3 s", 3.0),),
+    )
+    workload = FakeWorkloads().add("team-a/chat", found)
+    workload.adjustments.append(adjusted(found))
+    document: dict[str, Any] = json.loads(json.dumps(workload_detail(workload, 101.0, current=True), allow_nan=False))
+    return document
+
+
+def printed(document: dict[str, Any]) -> str:
+    out = io.StringIO()
+    Console(file=out, width=400).print(explain(document))
+    return out.getvalue()
+
+
+def places(value: Any) -> Iterator[tuple[str | int, ...]]:
+    """Where in the document a key stands."""
+    if isinstance(value, dict):
+        for key, within in value.items():
+            yield (key,)
+            yield from ((key, *rest) for rest in places(within))
+    elif isinstance(value, list):
+        for index, within in enumerate(value):
+            yield from ((index, *rest) for rest in places(within))
+
+
+def without(document: dict[str, Any], place: tuple[str | int, ...]) -> dict[str, Any]:
+    document = json.loads(json.dumps(document))
+    left: Any = document
+    for step in place[:-1]:
+        left = left[step]
+    del left[place[-1]]
+    return document
+
+
+def test_every_key_of_the_document_is_known_to_who_reads_it() -> None:
+    found = told(full_document())
+    assert (found.lacking, found.unknown) == ((), ())
+    assert "Another version" not in printed(full_document())
+
+
+def test_whatever_an_older_scaler_does_not_tell_the_rest_is_shown() -> None:
+    document = full_document()
+    everything = list(places(document))
+    assert ("lasting", 0, "ends") in everything
+    assert ("override", "by") in everything
+    assert ("last_adjustments", 0, "changes", 0, "to") in everything
+    for place in everything:
+        text = printed(without(document, place))
+        if len(place) == 1 and place != ("decided_at",):
+            assert f"this scaler is older than this command: it does not tell {place[0]}\n" in text, place
+        if place != ("decided_at",) and place[0] != "replicas":
+            assert "2 replicas wanted" in text, place
+
+
+def test_a_scaler_from_before_cards_sleep_and_cost_is_explained_and_called_older() -> None:
+    document = full_document()
+    since = ("rung", "sleep", "card", "cost", "season", "standing", "advice", "budget_spent_ratio", "workers")
+    text = printed({key: value for key, value in document.items() if key not in since})
+    assert "team-a/chat is critical" in text
+    assert "raise replicas.max" in text, "advice of our own where the scaler gives none"
+    assert "does not tell budget_spent_ratio, workers, rung, sleep, card, season, cost, advice, standing\n" in text
+    assert "`loadtide explain` in the scaler's own pod is of its version" in text
+    assert "card " not in text.replace("card,", "")
+
+
+def test_a_newer_scaler_is_worded_by_itself_and_what_has_no_words_here_is_named() -> None:
+    document = full_document()
+    document |= {"state": "surging", "state_words": "load doubles", "mode": "rehearsed", "mode_words": "as played"}
+    document |= {"adapters": [{"name": "lora-1"}], "advice": ["do the new thing"]}
+    document["standing"].append({"about": "adapters", "sentence": "lora-1 on 2 replicas"})
+    document["signals"].append({**document["signals"][0], "signal": "adapters_loaded", "status": "guessed"})
+    document["reasons"].append({"code": "adapter_missing", "sentence": "an adapter is missing", "more": 1})
+    document["lasting"].append({"condition": "adapter_load", "seconds": 3.0, "ends": "it is loaded"})
+    text = printed(document)
+    for words in (
+        "is surging for 12 s: load doubles",
+        "mode       rehearsed: as played",
+        "adapters   lora-1 on 2 replicas",
+        "adapters_loaded",
+        "- an adapter is missing",
+        "- adapter load for 3 s; ends when it is loaded",
+        "- do the new thing",
+        "this scaler is newer than this command, which has no words for adapters\n",
+    ):
+        assert words in text
