@@ -20,7 +20,7 @@ help:
 	@echo 'make lint                  ruff and mypy only'
 	@echo 'make stubs                 Python code from the files in proto, after changing one'
 	@echo 'make docs                  the documentation as a site, in site/; its reference is read anew out of the code'
-	@echo 'make bench NAME=...        one benchmark of benchmarks/'
+	@echo 'make bench NAME=...        one benchmark of benchmarks/; ARGS="--help" goes to it'
 	@echo 'make soak MINUTES=15       20 times the normal calls for so long: nothing may grow'
 	@echo 'make dist                  wheel and sdist, in dist'
 	@echo 'make image IMAGE=NAME      the image, as NAME:VERSION; BUILDER=podman for another engine than docker'
@@ -74,7 +74,10 @@ docs: $(stamp)
 
 bench: $(stamp)
 	@test -n '$(NAME)' || { echo 'Which one? make bench NAME=... ; benchmarks/README.md says what each measures' >&2; exit 1; }
-	@$(bin)/python -m benchmarks.$(NAME)
+ifneq ($(strip $(ARGS)),)
+	@grep -q argparse benchmarks/$(NAME).py || { echo 'benchmarks/$(NAME).py has no options: leave out ARGS' >&2; exit 1; }
+endif
+	@$(bin)/python -m benchmarks.$(NAME) $(ARGS)
 
 soak: $(stamp)
 	@$(bin)/python -m benchmarks.soak --minutes $(or $(MINUTES),15)

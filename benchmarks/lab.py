@@ -7,6 +7,7 @@ contest does them once for all policies and knobs.
 
 from __future__ import annotations
 
+import argparse
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -38,19 +39,29 @@ def timed(what: Callable[[], T]) -> tuple[T, float, float]:
 
 
 def main() -> None:
-    requests, drawing, _ = timed(lambda: MILLION.requests(None, 1))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=1, help="how many days, each with requests of its own")
+    days = [one_day(seed) for seed in range(1, parser.parse_args().seeds + 1)]
+    cpu, wall = (sum(each) / len(days) for each in zip(*(seconds for _, seconds in days), strict=True))
+    rate = sum(requests for requests, _ in days) / len(days) / cpu
+    # Per second of CPU: what one core gives, whoever else uses the machine.
+    say(f"result: requests_per_second={rate:.0f} day_cpu_seconds={cpu:.1f} day_seconds={wall:.1f}")
+
+
+def one_day(seed: int) -> tuple[int, tuple[float, float]]:
+    """(requests, (seconds of CPU, of wall clock)) of a day with the requests of ``seed``."""
+    requests, drawing, _ = timed(lambda: MILLION.requests(None, seed))
     truth, measuring, _ = timed(
         lambda: measure_truth(MILLION.hardware, lengths_of(requests), MILLION.promise, MILLION.batch)
     )
     say(f"{len(requests)} requests drawn in {drawing:.1f} s; capacity of a replica measured in {measuring:.1f} s")
-    played, wall, cpu = timed(lambda: play(MILLION, "adaptive", requests, truth, 1.0, 1))
+    played, wall, cpu = timed(lambda: play(MILLION, "adaptive", requests, truth, 1.0, seed))
     found = played.outcome
     say(
         f"the day took {wall:.1f} s ({cpu:.1f} s of CPU), {len(played.run.timeline)} ticks; promises kept "
         f"{found.attainment:.2%}, {found.gpu_hours:.1f} GPU-hours, {found.replica_changes} changes"
     )
-    # Per second of CPU: what one core gives, whoever else uses the machine.
-    say(f"result: requests_per_second={len(requests) / cpu:.0f} day_cpu_seconds={cpu:.1f} day_seconds={wall:.1f}")
+    return len(requests), (cpu, wall)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,6 @@ from packaging.utils import canonicalize_name
 from scaler import __version__
 from scaler.serve.grpc_server import HEALTH_SERVICES
 from tests.deploy import image as images
-from tests.deploy.conftest import unavailable
 from tests.deploy.debian import PYTHON, Unavailable
 from tests.deploy.image import Container, Image, command_line, container, events, stages
 from tests.deploy.placed import container as rendered_container
@@ -114,7 +113,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image]:
             folder = tmp_path_factory.mktemp("image")
             yield stack.enter_context(images.built(folder, {"VERSION": __version__, "REVISION": "abc"}))
         except Unavailable as reason:
-            unavailable(reason)
+            pytest.skip(str(reason))
 
 
 @dataclass(frozen=True, slots=True)
