@@ -12,10 +12,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 
-from scaler.control.attribution import memory_emergency
 from scaler.control.batch import grow
 from scaler.control.guard import guard
 from scaler.control.model import LoadState, Memory, Now, Reason, Targets
+from scaler.control.pressure import memory_pressure
 from scaler.control.situate import situate
 from scaler.policy.model import Policy
 from scaler.signals.model import NotApplicable, Signals, known_value
@@ -46,7 +46,7 @@ def watch(held: LocalGuard, policy: Policy, signals: Signals, now: Now, *, in_fo
     memory = replace(held.memory, targets=Targets(1, True, ruling))
     move = guard(policy, memory, signals, now)
     # Preemptions are remembered for 15 s: no calm in which to raise the limit, but nobody is held back for them.
-    calm, room = memory_emergency(policy, signals) is None, _has_room(policy, signals)
+    calm, room = memory_pressure(policy, signals) is None, _has_room(policy, signals)
     pressed = not calm and not room
     aged = _aged(memory, now)
     if move.protects and move.batch is not None:

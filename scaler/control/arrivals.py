@@ -122,7 +122,8 @@ def _forecast(trend: ArrivalTrend, capacity: CapacityEstimate, ahead_seconds: fl
 
 def is_news(reading: Reading, expected: float, dispersion: float) -> bool:
     """Whether the reading exceeds what was expected by more than noise explains (Anscombe's normal approximation)."""
-    seen, usual = (math.sqrt(rate * reading.seconds / dispersion + 0.375) for rate in (reading.rate, expected))
+    seen = math.sqrt(reading.rate * reading.seconds / dispersion + 0.375)
+    usual = math.sqrt(expected * reading.seconds / dispersion + 0.375)
     return 2.0 * (seen - usual) > NEWS_DEVIATIONS
 
 

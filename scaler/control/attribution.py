@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from scaler.control.model import Cause
 from scaler.control.situation import Situation
-from scaler.policy.model import Policy
-from scaler.signals.model import Known, Signals, known_value
+from scaler.signals.model import Known, known_value
 
 #: A queue worth speaking of: this share of what is running (and at least one request per ready replica).
 QUEUE_SHARE = 0.1
@@ -25,7 +24,7 @@ CRITICALS = ("ttft_critical", "tpot_critical", "e2e_critical")
 
 def attribute(situation: Situation) -> Cause | None:
     """The cause of what is breached now, or None if nothing is. Memory pressure is a cause by itself, breach or not."""
-    if memory_pressure(situation) is not None:
+    if situation.pressure is not None:
         return Cause.MEMORY
     if not situation.breached(*WARNINGS, *CRITICALS):
         return None
@@ -41,26 +40,6 @@ def attribute(situation: Situation) -> Cause | None:
     if queueing is False and tpot_met:
         return Cause.INHERENT
     return Cause.UNATTRIBUTED
-
-
-def memory_pressure(situation: Situation) -> tuple[str, float, float] | None:
-    """(signal, value, threshold) of a memory emergency, from known signals only; None when there is none."""
-    return memory_emergency(situation.policy, situation.signals)
-
-
-def memory_emergency(policy: Policy, signals: Signals) -> tuple[str, float, float] | None:
-    """As :func:`memory_pressure`, of what was measured alone: what is looked at every second must cost little."""
-    memory = policy.memory
-    kv = known_value(signals.kv_use_ratio)
-    if kv is not None and kv >= memory.kv_emergency_ratio:
-        return ("kv_use_ratio", kv, memory.kv_emergency_ratio)
-    preempted = known_value(signals.preemptions_recent)
-    if preempted is not None and preempted > 0:
-        return ("preemptions_recent", preempted, 0.0)
-    free = known_value(signals.gpu_memory_free_ratio)
-    if free is not None and free < memory.gpu_free_emergency_ratio:
-        return ("gpu_memory_free_ratio", free, memory.gpu_free_emergency_ratio)
-    return None
 
 
 def queues(situation: Situation) -> bool | None:

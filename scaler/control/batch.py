@@ -56,9 +56,11 @@ def adaptive_batch(situation: Situation, state: LoadState, cause: Cause | None) 
     """The move of the ``adaptive`` strategy, memory pressure aside (:mod:`scaler.control.memory_guard` comes first)."""
     if situation.memory.targets is None:
         return start(situation)
+    if cause is None:
+        return grow(situation, state)
     # The breach is the window's: where nobody runs any more, a hold makes the next request wait for an empty engine.
     if cause in (Cause.STEP, Cause.PREFILL) and busiest_running(situation) == 0:
-        cause = None
+        return grow(situation, state)
     match cause:
         case Cause.STEP if situation.exhausted:
             return _towards_objective(situation)
@@ -70,8 +72,6 @@ def adaptive_batch(situation: Situation, state: LoadState, cause: Cause | None) 
                 held = Suppressed(Code.QUEUEING_KEEPS_BATCH, Target.BATCH, None, _float(situation.batch))
                 return BatchMove(move.batch, move.token_budget, suppressed=(held,))
             return move
-        case None:
-            return grow(situation, state)
         case _:
             return BatchMove(situation.batch, token_budget(situation))
 

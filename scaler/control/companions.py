@@ -9,10 +9,8 @@ less than :data:`BAND_SHARE` stays, because the capacity behind it is measured a
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 from scaler.control.admission import critical_wait_seconds
-from scaler.control.model import Targets
 from scaler.control.situation import Situation
 from scaler.policy.model import Policy
 from scaler.signals.model import known_value
@@ -23,18 +21,17 @@ BAND_SHARE = 0.25
 MOST_QUEUED = 1_000_000
 
 
-def accompanied(situation: Situation, targets: Targets) -> Targets:
-    """``targets`` with the companions of their batch; without any where the batch is the engine's own and not known."""
-    applied = known_value(situation.signals.applied_batch)
-    size = targets.batch if targets.batch is not None else applied
+def companions(situation: Situation, batch: int | None) -> tuple[int | None, int | None]:
+    """(queue limit, workers) of a batch of this size; None, None where it is the engine's own and not known."""
+    size = known_value(situation.signals.applied_batch) if batch is None else batch
     if size is None:
-        return replace(targets, queue_limit=None, workers=None)
+        return None, None
     queue = _queue_limit(situation, size)
     before = situation.memory.targets
-    if before is not None and before.queue_limit is not None and before.batch == targets.batch:
+    if before is not None and before.queue_limit is not None and before.batch == batch:
         still = abs(queue - before.queue_limit) <= BAND_SHARE * before.queue_limit
         queue = before.queue_limit if still else queue
-    return replace(targets, queue_limit=queue, workers=workers_of(situation.policy, size))
+    return queue, workers_of(situation.policy, size)
 
 
 def workers_of(policy: Policy, batch: float) -> int:

@@ -25,7 +25,11 @@ ROOM_NEEDED = 1.2
 FEW_SEQUENCES, FEW_SHARE = 1.0, 0.1
 #: Requests that count: of more, the older are forgotten.
 REQUESTS_KEPT = 400.0
-NAMES = ("ttft", "tpot", "e2e")
+#: Each latency: its name here, its signal, and its bounds with the keys that declare them.
+LATENCIES = tuple(
+    (name, f"{name}_seconds", ((name, f"{name}_seconds"), (f"{name}_critical", f"{name}_critical_seconds")))
+    for name in ("ttft", "tpot", "e2e")
+)
 #: Bounds (``ttft``, ``ttft_critical``, ...) with an empty replica's P95 and what is declared, seconds.
 Infeasible = Mapping[str, tuple[float, float]]
 
@@ -69,10 +73,10 @@ def seen_empty(
         return replace(before, seconds=0.0) if before.seconds else before
     seconds = before.seconds + elapsed_seconds
     if seconds < policy.window_seconds + (residence_seconds or 0.0):
-        return replace(before, seconds=seconds)
-    return replace(
-        before,
-        seconds=seconds - policy.window_seconds,
+        return EmptyReplicas(before.identity, seconds, before.ttft, before.tpot, before.e2e)
+    return EmptyReplicas(
+        before.identity,
+        seconds - policy.window_seconds,
         ttft=_with(before.ttft, known_value(signals.ttft_seconds)),
         tpot=_with(before.tpot, known_value(signals.tpot_seconds)),
         e2e=_with(before.e2e, known_value(signals.e2e_seconds)),
@@ -82,12 +86,13 @@ def seen_empty(
 def infeasible_bounds(policy: Policy, empty: EmptyReplicas) -> Infeasible:
     """The declared bounds that are infeasible."""
     found: dict[str, tuple[float, float]] = {}
-    for name in NAMES:
+    objectives, minimum_samples = policy.objectives, policy.objectives.minimum_samples
+    for name, _, bounds in LATENCIES:
         seen: Unhurried = getattr(empty, name)
-        if seen.requests < policy.objectives.minimum_samples:
+        if seen.requests < minimum_samples:
             continue
-        for bound, key in ((name, f"{name}_seconds"), (f"{name}_critical", f"{name}_critical_seconds")):
-            objective = getattr(policy.objectives, key)
+        for bound, key in bounds:
+            objective = getattr(objectives, key)
             if objective is not None and objective < ROOM_NEEDED * seen.p95_seconds:
                 found[bound] = seen.p95_seconds, objective
     return found

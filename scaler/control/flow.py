@@ -56,6 +56,9 @@ class Overload:
     growth: float
 
 
+_NO_OVERLOAD = Overload(None, 0.0)
+
+
 def overload(
     arrivals: Arrivals,
     capacity: CapacityEstimate,
@@ -69,7 +72,7 @@ def overload(
     mu = capacity.requests_per_second
     begins = before_seconds is not None or arrivals.steep
     if mu is None or ready is None or not begins or arrivals.rate <= ready * mu:
-        return Overload(None, 0.0)
+        return _NO_OVERLOAD
     growing = 0.0 if before_seconds is None else before_seconds + elapsed_seconds
     return Overload(growing, (arrivals.rate - ready * mu) * max(0.0, cold_start_seconds - growing))
 
@@ -89,12 +92,14 @@ def flow_need(
     """The flow law on what is certainly there: of a signal that is not known, only what it is at least."""
     running = at_least(signals.running)
     mu = capacity.requests_per_second
-    guard = _guard(running, running_mean, capacity, load_share, uneven)
+    occupied, value, each = _occupied(running, running_mean, capacity, load_share, uneven)
     waiting, pending = at_least(signals.waiting), at_least(signals.pending)
+    # On a tie the guard names it: with nothing waiting, what runs is the plainer reason.
     if mu is None:
         in_flight = running + waiting + pending
-        reason = Reason(Code.IN_FLIGHT, Target.REPLICAS, "waiting", in_flight, capacity.sequences)
-        flow = FlowNeed(in_flight / capacity.sequences, reason, rates_known=False)
+        if in_flight / capacity.sequences > occupied:
+            reason = Reason(Code.IN_FLIGHT, Target.REPLICAS, "waiting", in_flight, capacity.sequences)
+            return FlowNeed(in_flight / capacity.sequences, reason, rates_known=False)
     else:
         queueing = known_value(signals.queueing_replicas)
         drain = waiting / (drain_seconds * mu)
@@ -103,28 +108,30 @@ def flow_need(
         drain += pending / (drain_seconds * mu)
         alone = arrivals.rate / mu
         served = pooled(alone, uneven, load_share)
-        each = mu * (alone / served) if served else mu
-        name, code, value = arrivals.signal, Code.ARRIVALS, arrivals.rate
-        if math.ceil(served) < math.ceil(served + drain):
-            # The queue is what asks for the last replica: then it is the reason to give.
-            name, code, value = "waiting", Code.BACKLOG, waiting + pending
-        flow = FlowNeed(served + drain, Reason(code, Target.REPLICAS, name, value, each), rates_known=True)
-    # On a tie the guard names it: with nothing waiting, what runs is the plainer reason.
-    return flow if flow.replicas > guard.replicas else guard
+        if served + drain > occupied:
+            each = mu * (alone / served) if served else mu
+            name, code, value = arrivals.signal, Code.ARRIVALS, arrivals.rate
+            if math.ceil(served) < math.ceil(served + drain):
+                # The queue is what asks for the last replica: then it is the reason to give.
+                name, code, value = "waiting", Code.BACKLOG, waiting + pending
+            return FlowNeed(served + drain, Reason(code, Target.REPLICAS, name, value, each), rates_known=True)
+    return FlowNeed(occupied, Reason(Code.RUNNING, Target.REPLICAS, "running", value, each), mu is not None)
 
 
-def _guard(
+def _occupied(
     running: float, running_mean: float | None, capacity: CapacityEstimate, load_share: float, uneven: float | None
-) -> FlowNeed:
-    """What runs: on average as far as the replicas' common room allows, at this moment up to all of it."""
-    mean = running if running_mean is None else running_mean
-    share, rates_known = min(load_share, 1.0), capacity.requests_per_second is not None
+) -> tuple[float, float, float]:
+    """(replicas, sequences, sequences a replica) of what runs: on average as far as the replicas' common room allows,
+    at this moment up to all of it.
+    """
+    mean, share = running if running_mean is None else running_mean, min(load_share, 1.0)
     alone, moment = mean / capacity.sequences, share * running / capacity.sequences
     lasting = pooled(alone, uneven, load_share)
-    value, each = (mean, capacity.sequences * (alone / lasting)) if lasting else (0.0, capacity.sequences)
     if moment > lasting:
-        lasting, value, each = moment, share * running, capacity.sequences
-    return FlowNeed(lasting, Reason(Code.RUNNING, Target.REPLICAS, "running", value, each), rates_known)
+        return moment, share * running, capacity.sequences
+    if not lasting:
+        return 0.0, 0.0, capacity.sequences
+    return lasting, mean, capacity.sequences * (alone / lasting)
 
 
 def mean_running(before: float | None, signals: Signals, elapsed_seconds: float) -> float | None:

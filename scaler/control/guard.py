@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from scaler.control.admission import admit
-from scaler.control.attribution import memory_emergency
 from scaler.control.batch import BatchMove
-from scaler.control.companions import accompanied
+from scaler.control.companions import companions
 from scaler.control.memory_guard import before_protection, protect_memory
 from scaler.control.mode import batch_is_ours
 from scaler.control.model import Admission, Cause, Decision, Memory, Now, Target, Targets
 from scaler.control.oscillation import swung
+from scaler.control.pressure import memory_pressure
 from scaler.control.reasons import admission_reasons
 from scaler.control.situate import situate
 from scaler.control.situation import Situation
@@ -25,7 +25,7 @@ def guard(policy: Policy, memory: Memory, signals: Signals, now: Now) -> BatchMo
     Returns the move; where an agent runs it too, the lower batch of the two wins. Nearly every second there is no
     pressure, and then nothing else is looked at.
     """
-    if memory.targets is not None and memory_emergency(policy, signals) is None:
+    if memory.targets is not None and memory_pressure(policy, signals) is None:
         return as_published(memory.targets)
     situation = situate(policy, memory, signals, now)
     move = protect_memory(situation) if batch_is_ours(policy, memory, now) else None
@@ -39,7 +39,7 @@ def guarded(policy: Policy, memory: Memory, signals: Signals, now: Now, last: De
     remembered of this move is counted from there: an age below zero, until the next tick makes it a true one.
     """
     targets = memory.targets
-    if targets is None or memory_emergency(policy, signals) is None or not batch_is_ours(policy, memory, now):
+    if targets is None or memory_pressure(policy, signals) is None or not batch_is_ours(policy, memory, now):
         return None
     situation = situate(policy, memory, signals, now)
     move = protect_memory(situation)
@@ -48,7 +48,8 @@ def guarded(policy: Policy, memory: Memory, signals: Signals, now: Now, last: De
     move = _no_looser(move, targets)
     if (move.batch, move.admission) == (targets.batch, targets.admission):
         return None
-    told = accompanied(situation, replace(targets, batch=move.batch, admission=move.admission))
+    queue, workers = companions(situation, move.batch)
+    told = replace(targets, batch=move.batch, admission=move.admission, queue_limit=queue, workers=workers)
     aside = (Target.BATCH, Target.ADMISSION)
     before, engines_own = before_protection(situation, move)
     shrunk, age = move.batch != targets.batch, -situation.elapsed_seconds

@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from scaler.control.attribution import memory_pressure
 from scaler.control.batch import BatchMove, busiest_running, settling_seconds, token_budget
 from scaler.control.model import Admission, Code, Reason, Suppressed, Target
 from scaler.control.situation import Situation
@@ -23,7 +22,7 @@ from scaler.signals.model import known_value
 
 def protect_memory(situation: Situation) -> BatchMove | None:
     """The guard's move; None when there is no pressure."""
-    pressure = memory_pressure(situation)
+    pressure = situation.pressure
     if pressure is None:
         return None
     signal, value, threshold = pressure
@@ -63,7 +62,7 @@ def before_protection(situation: Situation, move: BatchMove) -> tuple[int | None
 
 def pressed_seconds(situation: Situation) -> float | None:
     """For how long memory has been under pressure without a break; None: it is not."""
-    if memory_pressure(situation) is None:
+    if situation.pressure is None:
         return None
     before = situation.memory.pressure_seconds
     return 0.0 if before is None else before + situation.elapsed_seconds
@@ -71,7 +70,7 @@ def pressed_seconds(situation: Situation) -> float | None:
 
 def relieved(situation: Situation, move: BatchMove) -> bool:
     """Whether KV use has been below the growth mark since the last protective shrink, ``move`` being this tick's."""
-    pressure = memory_pressure(situation)
+    pressure = situation.pressure
     if pressure is not None:
         return _is_over(situation, pressure[0]) or (situation.memory.relieved and not move.protects)
     kv = known_value(situation.signals.kv_use_ratio)

@@ -62,6 +62,8 @@ def swings(memory: Memory, targets: Targets, elapsed_seconds: float) -> tuple[Sw
 def widened(memory: Memory, after: tuple[Swing, Swing, Swing]) -> tuple[Reason, ...]:
     """A reason for each target whose dead band has just been widened."""
     before = (memory.replicas_swing, memory.batch_swing, memory.token_budget_swing)
+    if after == before:
+        return ()
     targets = (Target.REPLICAS, Target.BATCH, Target.TOKEN_BUDGET)
     return tuple(
         Reason(Code.OSCILLATION, target, "dead_band_widening", now.widening, 1.0)

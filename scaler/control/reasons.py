@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from scaler.control.admission import critical_wait_seconds, expected_wait_seconds
-from scaler.control.attribution import memory_pressure
 from scaler.control.batch import BatchMove
 from scaler.control.model import Admission, Cause, Code, Reason, Suppressed, Target, Targets
 from scaler.control.situation import Situation
@@ -12,7 +11,7 @@ from scaler.signals.model import known_value
 
 def cause_reasons(situation: Situation, cause: Cause | None) -> tuple[Reason, ...]:
     """What a person must be told when a breach buys nothing."""
-    if cause not in (Cause.INHERENT, Cause.UNATTRIBUTED):
+    if cause is None or cause not in (Cause.INHERENT, Cause.UNATTRIBUTED):
         return ()
     code = Code.OBJECTIVE_UNREACHABLE if cause is Cause.INHERENT else Code.UNATTRIBUTED
     for bound in ("e2e_critical", "ttft_critical", "tpot_critical", "e2e", "ttft", "tpot"):
@@ -26,6 +25,8 @@ def cause_reasons(situation: Situation, cause: Cause | None) -> tuple[Reason, ..
 
 def infeasible_reasons(situation: Situation) -> tuple[Reason, ...]:
     """The objectives that were left out, with an empty replica's P95 and the objective declared."""
+    if not situation.infeasible:
+        return ()
     return tuple(
         Reason(Code.INFEASIBLE, Target.REPLICAS, f"{bound.removesuffix('_critical')}_seconds", p95, objective)
         for bound, (p95, objective) in situation.infeasible.items()
@@ -43,17 +44,17 @@ def admission_reasons(situation: Situation, batch: BatchMove, cause: Cause | Non
         code = Code.QUEUE_HOPELESS if batch.admission is Admission.SHED else Code.RECOVERY
         wait, bound = expected_wait_seconds(situation), critical_wait_seconds(situation)
         return (Reason(code, Target.ADMISSION, "expected_wait_seconds", wait, bound),)
-    pressure = memory_pressure(situation)
-    if pressure is not None:
-        return (Reason(Code.MEMORY_PRESSURE, Target.ADMISSION, *pressure),)
+    if situation.pressure is not None:
+        return (Reason(Code.MEMORY_PRESSURE, Target.ADMISSION, *situation.pressure),)
     return (Reason(Code.LATENCY_WARNING, Target.ADMISSION, cause),)
 
 
 def budget_reasons(situation: Situation, batch: BatchMove) -> tuple[Reason, ...]:
     """Why a token budget is another that no law has moved: the policy declares another."""
     before = situation.memory.targets
-    moved = any(reason.target is Target.TOKEN_BUDGET for reason in batch.reasons)
-    if before is None or before.token_budget == batch.token_budget or moved:
+    if before is None or before.token_budget == batch.token_budget:
+        return ()
+    if any(reason.target is Target.TOKEN_BUDGET for reason in batch.reasons):
         return ()
     declared = situation.policy.batch.token_budget
     return (Reason(Code.BATCH_START, Target.TOKEN_BUDGET, None, None if declared is None else float(declared)),)

@@ -156,16 +156,21 @@ class _Step:
     suppressed: tuple[Suppressed, ...] = ()
 
 
+_NO_STEP = _Step(0, None, None)
+
+
 def _latency_step(situation: Situation, cause: Cause | None, need: int) -> _Step:
     """One replica more for a breached objective that replicas can cure, at most once per cold start, and again only if
     the first one helped: latency that does not follow the replica count is not theirs to mend.
     """
     memory, period = situation.memory, situation.cold_start_seconds
+    if cause is None and memory.latency_step_seconds is None:
+        return _NO_STEP
     seconds = None if memory.latency_step_seconds is None else memory.latency_step_seconds + situation.elapsed_seconds
     if not _replicas_cure(situation, cause):
         # The cure is kept for one cold start after the breach has ended, then let go.
         if seconds is None or seconds >= period:
-            return _Step(0, None, None)
+            return _NO_STEP
         return _Step(memory.latency_replicas, seconds, memory.latency_p95_seconds)
     name, p95, objective = _worst(situation)
     reason = Reason(Code.LATENCY_STEP, Target.REPLICAS, name, p95, objective)
@@ -214,8 +219,8 @@ def _remember_need(situation: Situation, need: int) -> tuple[tuple[float, int], 
     if memory.targets is None:
         # Taking over a running workload: what runs is taken for needed until a whole window says otherwise.
         earlier = ((0.0, situation.replicas),)
-    aged = tuple((age + situation.elapsed_seconds, past) for age, past in earlier)
-    return (*((age, past) for age, past in aged if age <= window and past > need), (0.0, need))
+    aged = [(age + situation.elapsed_seconds, past) for age, past in earlier if past > need]
+    return (*[entry for entry in aged if entry[0] <= window], (0.0, need))
 
 
 def _paced(situation: Situation, need: int, needs: tuple[tuple[float, int], ...]) -> tuple[int, list[Suppressed]]:

@@ -12,13 +12,14 @@ from scaler.control.budget import Bill, charged, room
 from scaler.control.capacity import estimate_capacity, residence_seconds
 from scaler.control.cold_start import cold_start_seconds, coming, watched
 from scaler.control.evenness import unevenness
-from scaler.control.feasible import infeasible_bounds, seen_empty, without
+from scaler.control.feasible import LATENCIES, infeasible_bounds, seen_empty, without
 from scaler.control.flow import FlowNeed, flow_need, mean_running, overload
 from scaler.control.lasting import older
 from scaler.control.model import Memory, Now
+from scaler.control.pressure import memory_pressure
 from scaler.control.scale_in import may_scale_in, scales_in, without_room
 from scaler.control.season import Season, expected_season, learn_season
-from scaler.control.situation import DOWN_NEEDS, JUDGED_BY, Situation, satisfied
+from scaler.control.situation import JUDGED_BY, Situation, satisfied
 from scaler.policy.model import Policy
 from scaler.signals.model import (
     CATALOG,
@@ -81,6 +82,7 @@ def situate(policy: Policy, memory: Memory, signals: Signals, now: Now) -> Situa
         )
 
     flow, scale_in, verdicts = need(uneven), None, judge_objectives(policy, signals)
+    lost = tuple(name for name in JUDGED_BY if not satisfied(getattr(signals, name)))
     if may_scale_in(policy, memory) and not arrivals.steep and "breached" not in verdicts.values():
         full = without_room(need(None), flow, policy.capacity.load_share)
         if scales_in(policy, memory, flow, full):
@@ -99,8 +101,8 @@ def situate(policy: Policy, memory: Memory, signals: Signals, now: Now) -> Situa
         ceiling=ceiling if left is None or left.ceiling is None else min(left.ceiling, ceiling or left.ceiling),
         ready=ready,
         asleep=asleep,
-        lost=tuple(name for name in JUDGED_BY if not satisfied(getattr(signals, name))),
-        may_lower=all(satisfied(getattr(signals, name)) for name in DOWN_NEEDS),
+        lost=lost,
+        may_lower=not lost and satisfied(signals.arrivals_per_second),
         capacity=capacity,
         arrivals=arrivals,
         flow=flow,
@@ -128,7 +130,8 @@ def situate(policy: Policy, memory: Memory, signals: Signals, now: Now) -> Situa
             elapsed_seconds=elapsed,
         ),
         infeasible=infeasible,
-        verdicts=verdicts | dict.fromkeys(infeasible, "infeasible"),
+        verdicts=verdicts | dict.fromkeys(infeasible, "infeasible") if infeasible else verdicts,
+        pressure=memory_pressure(policy, signals),
         bill=bill,
         budget=left,
         season=expected_season(memory.season, policy.season, ahead),
@@ -149,14 +152,13 @@ def season_after(situation: Situation) -> Season:
 def judge_objectives(policy: Policy, signals: Signals) -> dict[str, Verdict]:
     """Each declared bound (``ttft``, ``ttft_critical``, ...) against its P95; only a known latency can be judged."""
     verdicts: dict[str, Verdict] = {}
-    for name in ("ttft", "tpot", "e2e"):
-        latency = known_value(getattr(signals, f"{name}_seconds"))
-        for bound, suffix in ((name, "_seconds"), (f"{name}_critical", "_critical_seconds")):
-            objective = getattr(policy.objectives, name + suffix)
+    objectives, minimum_samples = policy.objectives, policy.objectives.minimum_samples
+    for _, signal, bounds in LATENCIES:
+        latency = known_value(getattr(signals, signal))
+        for bound, key in bounds:
+            objective = getattr(objectives, key)
             if objective is not None:
-                verdicts[bound] = (
-                    "undecided" if latency is None else latency.against(objective, policy.objectives.minimum_samples)
-                )
+                verdicts[bound] = "undecided" if latency is None else latency.against(objective, minimum_samples)
     return verdicts
 
 

@@ -12,6 +12,7 @@ from scaler.control.cold_start import ColdStarts
 from scaler.control.feasible import EmptyReplicas, Infeasible
 from scaler.control.flow import FlowNeed
 from scaler.control.model import Memory, Now
+from scaler.control.pressure import Pressure
 from scaler.control.season import Expected
 from scaler.policy.model import Policy
 from scaler.signals.model import (
@@ -30,9 +31,11 @@ PLAIN_START, PLAIN_MAX = 8, 64
 #: Without these nothing can be judged; losing one starts the hold.
 JUDGED_BY = ("running", "waiting", "ready_replicas")
 #: Replicas go down only when each of these is known (or not applicable).
-DOWN_NEEDS = ("arrivals_per_second", "running", "waiting", "ready_replicas")
+DOWN_NEEDS = ("arrivals_per_second", *JUDGED_BY)
 #: Zero replicas need these too: every source that could wake the workload.
 WAKE_SOURCES = ("pending", "wake_demand")
+#: A signal of these says something. (A tuple: a union is built anew each time it is asked.)
+_SAYS = (Known, NotApplicable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +48,9 @@ class Situation:
     ``ceiling`` are the replica bounds now; ``ceiling`` None means undeclared. ``lost`` names the signals of
     :data:`JUDGED_BY` that are neither known nor inapplicable. ``infeasible`` holds the objective bounds that no
     replica can keep, ``declared`` is the policy without them and ``policy`` that as it stands at this hour.
-    ``verdicts`` maps objective bounds to what P95 says. ``season`` is what usually comes a cold start ahead. ``bill``
-    is what has been spent up to now, ``budget`` what is left (None: no budget).
+    ``verdicts`` maps objective bounds to what P95 says, ``pressure`` is the memory emergency, if there is one.
+    ``season`` is what usually comes a cold start ahead. ``bill`` is what has been spent up to now, ``budget`` what is
+    left (None: no budget).
     """
 
     policy: Policy
@@ -75,6 +79,7 @@ class Situation:
     empty: EmptyReplicas
     infeasible: Infeasible
     verdicts: Mapping[str, Verdict]
+    pressure: Pressure | None
     season: Expected | None
     bill: Bill
     budget: Room | None
@@ -126,7 +131,7 @@ class Situation:
 
     def breached(self, *bounds: str) -> bool:
         """Whether any of the named objective bounds is breached for certain."""
-        return any(self.verdicts.get(bound) == "breached" for bound in bounds)
+        return "breached" in self.verdicts.values() and any(self.verdicts.get(bound) == "breached" for bound in bounds)
 
 
 def by_plain_numbers(policy: Policy) -> bool:
@@ -152,7 +157,7 @@ def first_batch(policy: Policy, signals: Signals) -> int | None:
 
 def satisfied(signal: object) -> bool:
     """Whether the signal says something: a value, or that there is none to have."""
-    return isinstance(signal, Known | NotApplicable)
+    return isinstance(signal, _SAYS)
 
 
 def proves_quiet(situation: Situation) -> bool:

@@ -6,7 +6,7 @@ has a measured way out, and ``Memory.state_seconds`` tells its age.
 
 from __future__ import annotations
 
-from scaler.control.attribution import CRITICALS, memory_pressure
+from scaler.control.attribution import CRITICALS
 from scaler.control.model import Cause, LoadState
 from scaler.control.situation import Situation, by_plain_numbers, wants_service
 from scaler.signals.model import Unknown, is_zero, known_value
@@ -53,7 +53,7 @@ def _state(situation: Situation, cause: Cause | None, below_low_seconds: float |
     memory, signals, load = situation.memory, situation.signals, situation.policy.load
     if all_stalled(situation):
         return LoadState.STALLED
-    pressure = memory_pressure(situation)
+    pressure = situation.pressure
     if situation.breached(*CRITICALS) or (pressure is not None and pressure[0] != "preemptions_recent"):
         return LoadState.CRITICAL
     if situation.lost:
@@ -81,11 +81,9 @@ def _is_idle(situation: Situation) -> bool:
     return all(is_zero(demand) for demand in demands) and not wants_service(situation)
 
 
-def _rate_marks(situation: Situation) -> tuple[float | None, float | None]:
-    load, by_rate = situation.policy.load, by_plain_numbers(situation.policy)
-    high = load.high_requests_per_second or (RATE_HIGH if by_rate else None)
-    low = load.low_requests_per_second or (RATE_LOW if by_rate else None)
-    return high, low
+def _mark(declared: float | None, plain: float, situation: Situation) -> float | None:
+    """The mark on the request rate: the declared one, else that of the strategies that go by it; None: none."""
+    return declared or (plain if by_plain_numbers(situation.policy) else None)
 
 
 def _rate_per_replica(situation: Situation) -> float | None:
@@ -96,8 +94,7 @@ def _rate_per_replica(situation: Situation) -> float | None:
 def _is_high(situation: Situation) -> bool:
     signals, load = situation.signals, situation.policy.load
     was_high = situation.memory.state in (LoadState.HIGH, LoadState.CRITICAL)
-    high_mark, _ = _rate_marks(situation)
-    rate = _rate_per_replica(situation)
+    high_mark, rate = _mark(load.high_requests_per_second, RATE_HIGH, situation), _rate_per_replica(situation)
     if high_mark is not None and rate is not None and rate >= high_mark * (0.85 if was_high else 1.0):
         return True
     busy, waiting = known_value(signals.gpu_busy_ratio), known_value(signals.waiting)
@@ -121,15 +118,11 @@ def _is_low(situation: Situation) -> bool:
         return False
     busy, sm_active = known_value(signals.gpu_busy_ratio), known_value(signals.sm_active_ratio)
     # "Busy" counts any kernel; idle SMs under it are room all the same. Either of the two, where known, is evidence.
-    room = [
-        value < mark
-        for value, mark in ((busy, load.gpu_busy_low_ratio), (sm_active, load.sm_active_low_ratio))
-        if value is not None
-    ]
-    if room and not any(room):
+    gpu_has_room = busy is not None and busy < load.gpu_busy_low_ratio
+    sms_have_room = sm_active is not None and sm_active < load.sm_active_low_ratio
+    if not (gpu_has_room or sms_have_room or busy is sm_active is None):
         return False
-    _, low_mark = _rate_marks(situation)
-    rate = _rate_per_replica(situation)
+    low_mark, rate = _mark(load.low_requests_per_second, RATE_LOW, situation), _rate_per_replica(situation)
     if low_mark is not None and (rate is None or rate >= low_mark):
         return False
     if situation.policy.strategy == "stepwise":

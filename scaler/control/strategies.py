@@ -34,5 +34,6 @@ def strategy_batch(situation: Situation, state: LoadState, cause: Cause | None) 
 
 def static_cause(situation: Situation, cause: Cause | None) -> Cause | None:
     """``cause``, but of a static batch that can still be smaller: what looks inherent to requests is its step."""
-    inherent = cause is Cause.INHERENT and situation.policy.batch.batching == "static"
-    return Cause.STEP if inherent and (situation.batch or 0) > situation.policy.batch.min else cause
+    if cause is None or cause is not Cause.INHERENT or situation.policy.batch.batching != "static":
+        return cause
+    return Cause.STEP if (situation.batch or 0) > situation.policy.batch.min else cause

@@ -281,11 +281,10 @@ class Policy(Group):
 
     def floor(self, utc: datetime) -> int:
         """The fewest replicas allowed at ``utc``. Without a wake source never 0: zero would be for ever."""
-        open_windows = (window.replicas for window in self.warm.windows if window.contains(utc))
-        priced = self.price.open(utc)
+        priced, replicas = self.price.open(utc), self.replicas
         least = 0 if priced is None else priced.floor
-        floor = max(self.replicas.min, self.warm.floor, least, 0 if self.can_wake else 1, *open_windows, 0)
-        return floor if self.replicas.max is None else min(floor, self.replicas.max)
+        floor = max(replicas.min, self.warm.kept_at(utc), least, 0 if self.can_wake else 1)
+        return floor if replicas.max is None else min(floor, replicas.max)
 
     def ceiling(self, utc: datetime) -> int | None:
         """The most replicas allowed at ``utc``, never below the floor; None: as many as it takes."""

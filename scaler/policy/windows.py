@@ -103,4 +103,6 @@ class Warm(Group):
 
     def kept_at(self, instant: datetime) -> int:
         """How many replicas are kept warm at ``instant`` (timezone-aware)."""
+        if not self.windows:
+            return self.floor
         return max(self.floor, *(window.replicas for window in self.windows if window.contains(instant)), 0)

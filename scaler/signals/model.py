@@ -78,13 +78,9 @@ def status(signal: Signal[object]) -> Status:
 
 def at_least(signal: Signal[float]) -> float:
     """The greatest value the signal certainly has now (0.0 when it says nothing): what may raise."""
-    match signal:
-        case Known(value=value):
-            return value
-        case Stale(at_least=value):
-            return value
-        case _:
-            return 0.0
+    if isinstance(signal, Known):
+        return signal.value
+    return signal.at_least if isinstance(signal, Stale) else 0.0
 
 
 def known_value(signal: Signal[T_co]) -> T_co | None:
@@ -94,13 +90,9 @@ def known_value(signal: Signal[T_co]) -> T_co | None:
 
 def is_zero(signal: Signal[float]) -> bool:
     """Whether the signal *proves* zero: known 0, or not applicable."""
-    match signal:
-        case Known(value=value):
-            return value == 0
-        case NotApplicable():
-            return True
-        case _:
-            return False
+    if isinstance(signal, Known):
+        return signal.value == 0
+    return isinstance(signal, NotApplicable)
 
 
 @dataclass(frozen=True, slots=True)
