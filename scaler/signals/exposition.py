@@ -2,8 +2,9 @@
 
 Why not ``prometheus_client.parser``: it reads every line (a loop that asks 100 engines every 5 s wants a third of
 them), takes an OpenMetrics exemplar for a time stamp, and loses everything after one malformed line. Here a bad line
-costs one line, and is counted. Two things are still refused whole (:class:`ExpositionError`), because half a body
-looks like less load: a body that is cut, and one that is not metrics at all.
+costs one line, is counted, and is told where its name was wanted. Two things are still refused whole
+(:class:`ExpositionError`), because half a body looks like less load: a body that is cut, and one that is not metrics at
+all.
 
 Speed comes from looking at the name first (a dictionary lookup on the text before ``{``) and from remembering label
 sets: they are the same text in every read of every replica.
@@ -14,7 +15,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -61,6 +62,8 @@ class Exposition:
     """Lines that could not be read and were skipped. Of lines not wanted only what is cheap is checked."""
     duplicates: int
     """Lines that repeat a series already read; the first one counts, they are never added up."""
+    damaged: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Wanted normalised name → its lines that could not be read: what the others add up to is less than there was."""
 
 
 def normalised(name: str) -> str:
@@ -79,6 +82,7 @@ def parse(body: str, wanted: Callable[[str], bool]) -> Exposition:
     lines = _lines(body)
     series_of: dict[str, dict[str, Sample]] = {}  # a wanted name as spelled → label text → sample
     routes: dict[str, dict[str, Sample] | None] = {}  # a name as spelled → where its samples go; None: not wanted
+    damaged: dict[str, list[str]] = {}
     bad_lines = duplicates = 0
     any_sample = False
 
@@ -86,6 +90,7 @@ def parse(body: str, wanted: Callable[[str], bool]) -> Exposition:
         if not line or line[0] == "#":
             continue
         head, _, rest = line.partition("{")
+        name = head
         if head in routes:
             series = routes[head]
         else:
@@ -114,6 +119,7 @@ def parse(body: str, wanted: Callable[[str], bool]) -> Exposition:
         sample = _usual_sample(rest) or _sample(line)
         if sample is None:
             bad_lines += 1
+            damaged.setdefault(normalised(name), []).append(line)
             continue
         any_sample = True
         key = sample.labels.text
@@ -129,7 +135,8 @@ def parse(body: str, wanted: Callable[[str], bool]) -> Exposition:
         if series:
             spellings.setdefault(normalised(name), name)
     samples = {key: tuple(series_of[name].values()) for key, name in spellings.items()}
-    return Exposition(samples, spellings, frozenset(routes), bad_lines, duplicates)
+    hurt = {name: tuple(lines) for name, lines in damaged.items()}
+    return Exposition(samples, spellings, frozenset(routes), bad_lines, duplicates, hurt)
 
 
 def _lines(body: str) -> Iterable[str]:

@@ -55,6 +55,7 @@ def read_engine(
         model_name=model_name,
         seconds=seconds,
         warnings=warnings,
+        lost=frozenset(exposition.damaged.keys() | (exposition.samples.keys() - samples.keys())),
     )
     return replace(sample, dropped_series=old) if old else sample
 
@@ -68,11 +69,14 @@ def engine_sample(
     model_name: str | None,
     seconds: float,
     warnings: Iterable[str] = (),
+    lost: frozenset[str] = frozenset(),
 ) -> EngineSample:
     """Apply ``preset`` to one endpoint's samples of monotonic time ``at``, from wherever they came.
 
     ``samples`` and ``spellings`` are keyed by normalised names, as in :class:`Exposition`; ``spellings`` has also the
-    names of which no sample is usable. ``warnings`` are what is to be said about them already.
+    names of which no sample is usable. ``warnings`` are what is to be said about them already. ``lost`` are names with
+    lines that cannot be used: a family that lacks some is unknown, neither what its others add up to nor unborn. (Of a
+    histogram a lost line costs its series a bucket, or the series.)
 
     Inside the endpoint rank copies count once (the greatest), data-parallel engines are summed, and a ratio is the
     greatest of its engines, with the mean beside it as ``<family>_mean``.
@@ -90,6 +94,10 @@ def engine_sample(
     for key, family in preset.families.items():
         name = present(family, chosen)
         source = name or _present_derived(family, chosen)
+        less = lost.intersection(sample_names(family)) if lost else ()
+        if less and (key in unborn if source is None else family.kind != "histogram"):
+            told.append(f"{key}: lines of {', '.join(sorted(less))} are lost; read as unknown")
+            continue
         if source is None:
             if key in unborn:
                 _read_unborn(key, family, gauges, counters, histograms)

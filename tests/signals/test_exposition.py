@@ -192,6 +192,13 @@ def test_an_escaped_quote_in_a_line_that_is_not_wanted_is_no_damage() -> None:
     assert exposition.bad_lines == 0
 
 
+def test_a_broken_line_of_a_wanted_name_is_told_under_that_name() -> None:
+    exposition = read('w{a="1"} 1\na:w{a="2} 2\nother{a="b} 1\n9lives 1\nw{a="1"} one\n', "w", "a_w")
+    assert exposition.damaged == {"a_w": ('a:w{a="2} 2',), "w": ('w{a="1"} one',)}
+    assert exposition.bad_lines == 4
+    assert read("w 1\n").damaged == {}
+
+
 def test_a_very_long_broken_line_fails_in_one_pass() -> None:
     for broken in ('w{a="' + "x" * 500_000, "w{" + 'a="b",' * 100_000, "w " + " " * 500_000, "w{" + "a" * 500_000):
         assert read(f"{broken}\nw 1\n").bad_lines == 1

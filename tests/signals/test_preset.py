@@ -286,6 +286,32 @@ def test_a_broken_or_repeated_line_is_a_warning() -> None:
     assert warned(sample, "lines that repeat a series", ": 1")
 
 
+@pytest.mark.parametrize("broken", ['vllm:num_requests_running{engine="1",model_name="m} 7', "9x", "7 until now 1"])
+def test_a_broken_line_of_one_engine_does_not_leave_the_sum_of_the_others(broken: str) -> None:
+    """The others alone look like less load: with the first of two engines idle, like none."""
+    last = broken if "{" in broken else f'vllm:num_requests_running{{engine="1"}} {broken}'
+    sample = read(f'vllm:num_requests_running{{engine="0"}} 0\n{last}\n{QUEUE}')
+    assert sample.gauges == {"waiting": 3.0}
+    assert warned(sample, "running: lines of vllm_num_requests_running are lost; read as unknown")
+
+
+def test_a_broken_line_of_a_counter_takes_the_counter_with_it_for_this_read() -> None:
+    line = 'vllm:request_success_total{{finished_reason="{}"}} {}\n'
+    assert "finished" in read(QUEUE + line.format("stop", 5) + line.format("length", 6)).counters
+    assert "finished" not in read(QUEUE + line.format("stop", 5) + line.format("length", "six")).counters
+
+
+@pytest.mark.parametrize("lost", ['{model_name="m} 0.9', '{model_name="m"} 0.9 1000'], ids=["broken", "of the past"])
+def test_what_is_on_the_page_and_cannot_be_used_is_not_unborn(lost: str) -> None:
+    """SGLang's metrics appear with their first value, so that absent is zero; unreadable is not."""
+    page = 'sglang:max_total_num_tokens{model_name="m"} 1000\nsglang:num_queue_reqs{model_name="m"} 3\n'
+    sglang = load_preset("sglang")
+    assert read(page, preset=sglang).gauges["kv_use"] == 0.0
+    sample = read(f"{page}sglang:token_usage{lost}\n", preset=sglang)
+    assert "kv_use" not in sample.gauges
+    assert warned(sample, "kv_use: lines of sglang_token_usage are lost")
+
+
 def test_a_real_loaded_vllm_is_read_whole() -> None:
     sample = read((BODIES / "vllm-0.32-load.txt").read_text(), "tiny")
     assert sample.gauges["running"] == 7.0
