@@ -2,7 +2,8 @@
 
 At zero replicas no engine counts anything, so these numbers decide whether a workload wakes. Three cases are kept
 apart: the gateway is up and has no series for the workload (nobody asked: zero), the gateway is up and has some (their
-sum), the gateway cannot be read (unknown: never zero). A refused request counts once, in the tick that sees it.
+sum), the gateway cannot be read, or not what it says of the workload (unknown: never zero). A refused request counts
+once, in the tick that sees it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from math import inf
 
 from scaler.signals import counters
 from scaler.signals.exposition import Exposition, Labels, Sample, parse
-from scaler.signals.family import Family
+from scaler.signals.family import Family, sample_names
 from scaler.signals.gateway_preset import GatewayPreset
 from scaler.signals.observation import Demand, ReadFailure
 
@@ -26,7 +27,8 @@ class GatewaySample:
 
     ``pending`` is 0.0 where no series is the workload's. ``refused`` and ``arrivals`` are totals per series, because a
     reset shows only there; ``arrivals`` is None where the gateway does not count them. ``in_flight``: ``pending``
-    includes what replicas are answering. ``seconds`` is how long the read took.
+    includes what replicas are answering. ``doubt`` says which of the workload's series could not be used, so that the
+    others are a lower bound ("": none). ``seconds`` is how long the read took.
     """
 
     at: float
@@ -36,6 +38,7 @@ class GatewaySample:
     in_flight: bool = False
     warnings: tuple[str, ...] = ()
     seconds: float = 0.0
+    doubt: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +81,7 @@ def read_gateway(
         return any(labels.values.get(label) in values for listed in no_demand for label, values in listed.items())
 
     told: dict[str, dict[str, float]] = {}
+    doubts: list[str] = []
     for key, family in preset.families.items():
         series = told[key] = {}
         for name, sample in _samples(family, exposition.samples):
@@ -86,7 +90,12 @@ def read_gateway(
                 if 0 <= sample.value < inf:
                     series[f"{name}{{{labels.text}}}"] = sample.value
                 else:
-                    warnings.append(f"{key}: {exposition.spellings[name]} is {sample.value:g}; that series is left out")
+                    doubts.append(f"{key}: {exposition.spellings[name]} is {sample.value:g}; that series is left out")
+        doubts += [
+            f"{key}: a line of {name} cannot be read"
+            for name in sorted(exposition.damaged.keys() & sample_names(family))
+            if any(_may_be_ours(line, match) for line in exposition.damaged[name])
+        ]
     if match and not any(ours(sample.labels) for group in exposition.samples.values() for sample in group):
         warnings.append(_nothing_of_ours(preset, match, exposition.samples))
     return GatewaySample(
@@ -95,8 +104,9 @@ def read_gateway(
         refused=told.get("refused", {}),
         arrivals=told.get("arrivals"),
         in_flight=preset.counts_in_flight,
-        warnings=tuple(warnings),
+        warnings=(*warnings, *doubts),
         seconds=page.seconds,
+        doubt="; ".join(doubts),
     )
 
 
@@ -113,14 +123,15 @@ def fold_gateways(
     """Take one read of every gateway into ``history``; the demand they show together (None: there are no gateways).
 
     Pending is what waits now plus what was refused since each gateway's last good read: both wanted a replica. A
-    gateway's first read only is what the next is counted from. Where one cannot be read, what the others show is a
-    lower bound: told if above zero, for it may wake, and not told else, for it proves nothing.
+    gateway's first read only is what the next is counted from. Where one cannot be read whole, what is shown is a lower
+    bound: told if above zero, for it may wake, and not told else, for it proves nothing.
     """
     if not reads:
         return history, None
     pending = in_flight = arrived = 0.0
     counted_arrivals = False
     failures: list[str] = []
+    doubts: dict[str, None] = {}
     warnings: dict[str, None] = {}
     last: dict[str, GatewaySample] = {}
     for url, read in reads.items():
@@ -131,6 +142,7 @@ def fold_gateways(
                 last[url] = before
             continue
         warnings |= dict.fromkeys(read.warnings)
+        doubts |= dict.fromkeys([read.doubt] if read.doubt else ())
         last[url] = read if before is None else _carried(before, read)
         pending += read.pending
         in_flight += read.pending if read.in_flight else 0.0
@@ -140,12 +152,13 @@ def fold_gateways(
         if read.arrivals is not None:
             counted_arrivals = True
             arrived += counters.increase(before.arrivals or {}, read.arrivals)[0] / (read.at - before.at)
-    reason = f"{len(failures)} of {len(reads)} gateways could not be read; {failures[0]}" if failures else ""
+    unread = f"{len(failures)} of {len(reads)} gateways could not be read; {failures[0]}" if failures else ""
+    reason = "; ".join((*filter(None, [unread]), *doubts))
     demand = Demand(
         at=min([read.at for read in reads.values()]),
-        pending=(pending or None) if failures else pending,
+        pending=(pending or None) if reason else pending,
         wake_requested=False,
-        arrivals_per_second=((arrived or None) if failures else arrived) if counted_arrivals else None,
+        arrivals_per_second=((arrived or None) if reason else arrived) if counted_arrivals else None,
         reason=reason,
         in_flight=in_flight,
         warnings=tuple(warnings),
@@ -190,6 +203,13 @@ def _samples(family: Family, samples: Mapping[str, tuple[Sample, ...]]) -> Itera
     for name in (best, *family.plus):
         if name is not None:
             yield from ((name, sample) for sample in samples.get(name, ()))
+
+
+def _may_be_ours(line: str, match: Mapping[str, str]) -> bool:
+    """Whether a line that cannot be read may be the workload's: one without its labels' values is another's, which
+    must not cost all who share the gateway their knowledge.
+    """
+    return all(value in line for value in match.values())
 
 
 def _flagged(labels: Labels, family: Family) -> bool:

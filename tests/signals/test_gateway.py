@@ -200,6 +200,42 @@ def test_a_nan_costs_its_own_series_and_is_said() -> None:
     assert "is nan" in sample.warnings[0]
 
 
+BROKEN = 'interceptor_request_concurrency{route_namespace="ai",route_name="chat} 3\n'
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        'interceptor_request_concurrency{route_name="chat"} NaN\n',
+        'interceptor_request_concurrency{route_name="chat"} -1\n',
+        'interceptor_request_concurrency{route_name="chat"} +Inf\n',
+        'interceptor_request_count_total{code="503",route_name="chat"} NaN\n',
+        f"{BROKEN}process_cpu_seconds_total 12\n",
+    ],
+)
+def test_what_a_gateway_says_and_cannot_be_used_proves_no_absence_of_demand(page: str) -> None:
+    """At zero replicas nobody else would wake the workload: what is left out is not nothing (G3-08 d)."""
+    match = {"route_name": "chat"}
+    quiet = 'interceptor_request_concurrency{route_name="chat"} 0\n'
+    first = read("keda-http", quiet, match)
+    assert told({"g": first}) == Demand(0, 0.0, False)
+    demand = told({"g": first}, {"g": read("keda-http", page, match, at=5.0)})
+    assert demand is not None
+    assert demand.pending is None
+    assert "interceptor_request_co" in demand.reason
+    held = told({"g": read("keda-http", page, match), "h": read("keda-http", quiet.replace(" 0", " 2"), match)})
+    assert held is not None
+    assert held.pending == 2.0
+
+
+def test_another_workloads_broken_series_costs_this_one_nothing() -> None:
+    for page in (BROKEN, BROKEN.replace('"chat}', '"chat"}').replace(" 3", " NaN")):
+        body = f'interceptor_request_concurrency{{route_name="other"}} 0\n{page}'
+        assert told({"g": read("keda-http", body, {"route_name": "other"})}) == Demand(
+            0, 0.0, False, warnings=("unreadable lines of the gateway's metrics skipped: 1",) if page == BROKEN else ()
+        )
+
+
 def test_a_page_that_is_none_is_no_read() -> None:
     with pytest.raises(ExpositionError, match="HTML"):
         read("envoy", "<html>502</html>")
