@@ -99,6 +99,22 @@ def test_anything_else_is_refused_with_its_reason(body: bytes, says: str) -> Non
     assert len(str(refused.value)) < 300
 
 
+@pytest.mark.parametrize("huge", [10**400, -(10**400)])
+def test_a_number_too_large_for_any_clock_or_quantity_is_no_fault_of_ours(huge: int) -> None:
+    with pytest.raises(AnswerError, match="no number"):
+        read_answer(answer([{"metric": {"a": "b"}, "value": [UNIX, huge]}]))
+    assert read_answer(answer([{"metric": {"a": "b"}, "value": [huge, "1"]}])) == Answer([Row({"a": "b"}, 1.0)], None)
+
+
+@pytest.mark.parametrize("value", [["b"], {"b": "c"}, 1, None, True])
+def test_a_label_that_is_no_text_is_refused(value: object) -> None:
+    """What tells replicas apart by it could not: it would fail there, and every workload of the source with it."""
+    for indent in (None, 1):
+        body = json.dumps(json.loads(answer([{"metric": {"a": value}, "value": [UNIX, "1"]}])), indent=indent)
+        with pytest.raises(AnswerError, match="label"):
+            read_answer(body.encode())
+
+
 def test_a_native_histogram_is_no_value_and_left_out() -> None:
     body = answer(
         [{"metric": {"__name__": "h"}, "histogram": [UNIX, {"count": "1"}]}, *json.loads(answer([]))["data"]["result"]]

@@ -19,6 +19,8 @@ _HEAD: Final = re.compile(
     r'\{"status":"success",(?:"isPartial":(?P<partial>true|false),)?"data":\{"resultType":"vector","result":\['
 )
 _DECODER: Final = json.JSONDecoder()
+#: No server's clock shows a later year than 9999.
+_LATEST: Final = 253_402_300_800
 
 
 class AnswerError(ValueError):
@@ -131,6 +133,10 @@ def _row(element: Any) -> Row | None:
     """One series; None for a native histogram, which has no one value."""
     if not isinstance(element, dict) or not isinstance(labels := element.get("metric"), dict):
         raise AnswerError("a series of the answer is not of the API's form")
+    try:
+        "".join(labels.values())  # the quickest way to see that all are text: there are hundreds of thousands of rows
+    except TypeError as error:
+        raise AnswerError("a label of the answer is no text") from error
     if "value" not in element and "histogram" in element:
         return None
     match element.get("value"):
@@ -143,12 +149,13 @@ def _row(element: Any) -> Row | None:
 def _number(value: Any) -> float:
     try:
         return float(value)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise AnswerError(f"a value of the answer is no number: {_shown(str(value))}") from error
 
 
 def _unix(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) else None
+    """Seconds; None for what is no time, a whole number too large for one among it."""
+    return float(value) if isinstance(value, int | float) and -_LATEST < value < _LATEST else None
 
 
 def _partial(document: dict[str, Any]) -> str:
