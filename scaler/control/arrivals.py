@@ -6,6 +6,11 @@ r is the present rate and s its slope by the measured trend (:mod:`scaler.signal
 arrivals need beyond Poisson ones, whose unevenness the margin in L* takes up: the 90th percentile of the arrivals over
 τ, the time over which a replica evens them out (a request's residence, at least the 15 s φ is measured over).
 
+Where today goes the usual way (:mod:`scaler.control.season`) the rate now and a cold start ahead are the means of what
+the trend and the season say, each weighed by how well it is known: r is noise for the most part where a replica serves
+few requests, and the highest noise of five minutes is what is bought. Where the season says what the trend finds
+unlikely (:data:`AGREE_DEVIATIONS`), today is another day and the trend alone counts.
+
 A trend is slow by design, so the newest readings, the last 15 s and the last read, are held against it: what exceeds it
 by more than noise explains is news and acted on in this tick, at the rate that is then certain (one deviation below
 what was read: a short reading is a spike as often as a level). Far more is a jump (:mod:`scaler.control.jump`).
@@ -22,6 +27,7 @@ import math
 from dataclasses import dataclass
 
 from scaler.control.capacity_estimate import CapacityEstimate
+from scaler.control.season import Foreseen
 from scaler.policy.jump import Jump
 from scaler.policy.model import Policy
 from scaler.signals.model import ArrivalTrend, Signals, at_least
@@ -45,6 +51,8 @@ BURSTS_ASSUMED = 16.0
 SHORT_BURSTS = 3.0
 #: The 90th percentile of a normal deviate.
 QUANTILE_DEVIATIONS = 1.28
+#: A season that lies so many of the trend's standard deviations from it is not today's.
+AGREE_DEVIATIONS = 2.0
 #: λ⁺ is at most this much of what arrives now.
 LARGEST_FACTOR = 2.0
 
@@ -80,9 +88,17 @@ class Arrivals:
 
 
 def expected_arrivals(
-    policy: Policy, signals: Signals, capacity: CapacityEstimate, *, cold_start_seconds: float, elapsed_seconds: float
+    policy: Policy,
+    signals: Signals,
+    capacity: CapacityEstimate,
+    *,
+    cold_start_seconds: float,
+    elapsed_seconds: float,
+    foreseen: Foreseen | None = None,
 ) -> Arrivals:
-    """The arrivals by this tick's signals. Of signals that are not known only what they are at least counts."""
+    """The arrivals by this tick's signals and, where there is one, by the season. Of signals that are not known only
+    what they are at least counts.
+    """
     windowed, recent = at_least(signals.arrivals_per_second), at_least(signals.arrivals_recent_per_second)
     readings = [Reading("arrivals_recent_per_second", recent, RECENT_SECONDS)]
     if 0.0 < elapsed_seconds < RECENT_SECONDS:
@@ -98,7 +114,7 @@ def expected_arrivals(
         expected, _ = trend.expected(0.0)
         phi = trend.dispersion or 1.0
         bursts = BURSTS_ASSUMED if trend.dispersion is None else phi
-        rate, signal = _forecast(trend, capacity, cold_start_seconds, recent), "arrivals_per_second"
+        rate, signal = _forecast(trend, capacity, cold_start_seconds, recent, foreseen), "arrivals_per_second"
     steep: tuple[Reading, ...] = ()
     for reading in readings:
         if reading.rate <= expected:
@@ -110,14 +126,31 @@ def expected_arrivals(
     return Arrivals(rate, signal, expected, phi, steep)
 
 
-def _forecast(trend: ArrivalTrend, capacity: CapacityEstimate, ahead_seconds: float, recent: float) -> float:
-    now, _ = trend.expected(0.0)
+def _forecast(
+    trend: ArrivalTrend, capacity: CapacityEstimate, ahead_seconds: float, recent: float, foreseen: Foreseen | None
+) -> float:
+    now, doubt = trend.expected(0.0)
     # No further ahead than the line was seen back: of half a minute one knows little about the next two.
-    rate = now + max(0.0, trend.slope_per_second) * min(ahead_seconds, 2.0 * trend.centre_seconds)
+    ahead_seconds = min(ahead_seconds, 2.0 * trend.centre_seconds)
+    rate = now + max(0.0, trend.slope_per_second) * ahead_seconds
+    if foreseen is not None and abs(foreseen.now - now) <= AGREE_DEVIATIONS * doubt:
+        noise = (trend.dispersion or 1.0) / foreseen.requests
+        ahead, further_doubt = trend.expected(ahead_seconds)
+        now = _weighed(now, doubt, foreseen.now, foreseen.error, noise)
+        rate = max(now, _weighed(ahead, further_doubt, foreseen.ahead, foreseen.error, noise))
     mu = capacity.requests_per_second
     evens_out = max(RECENT_SECONDS, capacity.sequences / mu) if mu else RECENT_SECONDS
     bursts = QUANTILE_DEVIATIONS * (math.sqrt(trend.dispersion or 1.0) - 1.0) * math.sqrt(now / evens_out)
     return min(rate + bursts, LARGEST_FACTOR * max(now, recent))
+
+
+def _weighed(trend: float, doubt: float, usual: float, error: float, noise: float) -> float:
+    """The mean of two rates, each by the inverse of its variance: ``doubt`` is the trend's deviation, ``error`` and the
+    root of ``noise`` the usual one's as shares of it.
+    """
+    variance = usual * usual * (error * error + noise)
+    both = doubt * doubt + variance
+    return trend if both <= 0.0 else trend + (usual - trend) * doubt * doubt / both
 
 
 def is_news(reading: Reading, expected: float, dispersion: float) -> bool:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from scaler.control.attribution import CRITICALS, WARNINGS
 from scaler.control.cold_start import CREDIT_COLD_STARTS, overdue_seconds
+from scaler.control.evenness import pooled
 from scaler.control.jump import JumpSeen, jump_reason
 from scaler.control.model import Cause, Code, Reason, Suppressed, Target
 from scaler.control.season import SEASON_SIGNAL
@@ -133,7 +134,8 @@ def _season_need(situation: Situation) -> tuple[int, Reason | None]:
     season, mu = situation.season, situation.capacity.requests_per_second
     if season is None or not situation.season_wakes:
         return 0, None
-    need = 1 if mu is None else math.ceil(season.rate / mu - _DUST)
+    alone = 1.0 if mu is None else season.rate / mu
+    need = math.ceil(pooled(alone, situation.unevenness, situation.policy.capacity.load_share) - _DUST)
     return need, Reason(Code.SEASON, Target.REPLICAS, SEASON_SIGNAL, season.rate, mu)
 
 

@@ -19,6 +19,11 @@ in full at the foot of a rise (before it nothing is due, so nothing is missed), 
 at all below ``GIVEN_UP``: on a holiday the replicas bought for nine o'clock are given back by half past. A busier day
 is the trend's affair. (Lab, office, its holiday and two tenants with silent nights: with τ at 600 s the holiday cost
 17 GPU-hours more and the other days were the same; with up to 1.5 times S nothing more was kept.)
+
+Where today goes the usual way, that also says where the load stands: the usual course of the day, a line from the
+middle of each slot to that of the next, times came/usual, knows the slope that a trend must guess from noise. How well
+that has foretold each slot from its beginning is kept as well, and by its error it is weighed against the trend
+(:mod:`scaler.control.arrivals`).
 """
 
 from __future__ import annotations
@@ -45,6 +50,11 @@ TODAY_SECONDS, BELIEF_SECONDS = 1800.0, 300.0
 GIVEN_UP = 0.25
 #: A workload at zero is woken for a level that would keep it from falling idle: so many requests in its idle time.
 WAKING_REQUESTS = 5.0
+
+#: The usual course is at hand from one slot ago to so many ahead: for cold starts of up to an hour.
+COURSE_SLOTS = 5
+#: Root of the mean square of errors that are distributed normally, over their mean.
+ROOT_SQUARE = math.sqrt(math.pi / 2.0)
 
 #: What reasons call the rate expected a cold start ahead.
 SEASON_SIGNAL = "season_requests_per_second"
@@ -91,15 +101,15 @@ class Season:
     """What has been learned. ``levels`` are the past slots' rates, packed, by number modulo :data:`SLOTS_KEPT`;
     ``slots_known`` of them are known. ``slot`` is the one being filled, with so many ``requests`` in so many
     ``seconds`` in which arrivals were known.
-    ``period`` is the rhythm that is believed, ``weekly`` or ``daily``, None: there is no season; ``slot_usually`` what
-    the slot usually brings by it, req/s. ``came`` and ``usual`` are the requests of the last half hour, as they came
-    and as they usually do.
+    ``period`` is the rhythm that is believed, ``weekly`` or ``daily``, None: there is no season; ``course`` what the
+    slots from the one before this on usually bring by it, req/s. ``came`` and ``usual`` are the requests of the last
+    half hour, as they came and as they usually do. ``slot_foretold`` is what they made one expect of the slot when it
+    began, ``today`` how well that has gone, beside the slot before for a guess that knows no hour.
     """
 
     zone: str = ""
     period: str | None = None
     slot: int | None = None
-    slot_usually: float | None = None
     requests: float = 0.0
     seconds: float = 0.0
     levels: str = ""
@@ -108,6 +118,9 @@ class Season:
     daily: Skill = Skill()
     came: float = 0.0
     usual: float = 0.0
+    course: tuple[float | None, ...] = ()
+    slot_foretold: float | None = None
+    today: Skill = Skill()
 
     @property
     def skill(self) -> Skill:
@@ -124,6 +137,29 @@ class Season:
         step, number = (SLOTS_A_WEEK, WEEKS) if period == "weekly" else (SLOTS_A_DAY, 7)
         past = [level for back in range(1, number + 1) if (level := self.level(slot - back * step)) is not None]
         return _lower_median(past) if len(past) >= VALUES_NEEDED else None
+
+    @property
+    def slot_usually(self) -> float | None:
+        """What this slot usually brings, req/s; None where that is not known or there is no season."""
+        return self.course[1] if self.course else None
+
+    def usual_of(self, slot: int) -> float | None:
+        """What ``slot`` usually brings by the rhythm that is believed, req/s; None where that is not known."""
+        at = slot - self.slot + 1 if self.slot is not None else -1
+        if 0 <= at < len(self.course):
+            return self.course[at]
+        return None if self.period is None else self.usually(slot, self.period)
+
+    def along(self, slots: float) -> float | None:
+        """The usual rate so many slots (a fraction) after the beginning of this one, by a line from middle to middle;
+        None beyond what is known.
+        """
+        at = slots + 0.5  # the course begins in the middle of the slot before
+        first = math.floor(at)
+        if not 0 <= first < len(self.course) - 1:
+            return None
+        before, after = self.course[first], self.course[first + 1]
+        return None if before is None or after is None else before + (after - before) * (at - first)
 
     @property
     def known_ratio(self) -> float:
@@ -162,7 +198,6 @@ def learn_season(season: Season, law: Seasonal, slot: int, rate: float | None, e
         season.zone,
         season.period,
         slot,
-        usual,
         season.requests + rate * seconds,
         season.seconds + seconds,
         season.levels,
@@ -171,13 +206,16 @@ def learn_season(season: Season, law: Seasonal, slot: int, rate: float | None, e
         season.daily,
         season.came * kept + (0.0 if usual is None else rate * seconds),
         season.usual * kept + (usual or 0.0) * seconds,
+        season.course,
+        season.slot_foretold,
+        season.today,
     )
 
 
 def expected_season(season: Season, law: Seasonal, ahead: datetime) -> Expected | None:
     """What to expect ``ahead``, a cold start from now; None where there is no season."""
     period = season.period if law.enabled else None
-    level = None if period is None else season.usually(law.slot(ahead), period)
+    level = None if period is None else season.usual_of(law.slot(ahead))
     if period is None or not level:
         return None
     skill = season.skill
@@ -188,12 +226,41 @@ def expected_season(season: Season, law: Seasonal, ahead: datetime) -> Expected 
     return Expected(level * today, level, period) if today >= GIVEN_UP else None
 
 
+@dataclass(frozen=True, slots=True)
+class Foreseen:
+    """The rate (req/s) of a day that goes the usual way, by as much of it as came: ``now`` and a cold start ``ahead``.
+    ``error`` is its standard deviation as a share of it, noise left out of what ``requests`` it goes by.
+    """
+
+    now: float
+    ahead: float
+    error: float
+    requests: float
+
+
+def foresee(season: Season, law: Seasonal, now: datetime, ahead_seconds: float) -> Foreseen | None:
+    """Where the load stands, and will a cold start ahead; None where there is no season, today brought nothing to go
+    by, or too few slots have been foretold to know how well that goes.
+    """
+    today = season.today
+    if not law.enabled or season.period is None or season.slot is None or today.slots < SLOTS_NEEDED:
+        return None
+    if season.zone != law.zone or not season.came > 0.0 or not season.usual > 0.0 or not today.level > 0.0:
+        return None
+    slots = law.slot(now) - season.slot + now.timestamp() % SLOT_SECONDS / SLOT_SECONDS
+    here, there = season.along(slots), season.along(slots + ahead_seconds / SLOT_SECONDS)
+    if here is None or there is None:
+        return None
+    share = season.came / season.usual
+    return Foreseen(here * share, there * share, ROOT_SQUARE * today.error / today.level, season.came)
+
+
 def _closed(season: Season, slot: int) -> Season:
     """With the slot that has ended written down, and ``slot`` begun. What lies between the two is not known."""
     if season.slot is None:
         return replace(season, slot=slot)
     ended, levels = season.slot, season.levels or _NONE * SLOTS_KEPT
-    weekly, daily = season.weekly, season.daily
+    weekly, daily, today = season.weekly, season.daily, season.today
     level = season.requests / season.seconds if season.seconds >= SHARE_KNOWN * SLOT_SECONDS else None
     if level is not None:
         day = (season.level(ended - back) for back in range(1, SLOTS_A_DAY + 1))
@@ -202,17 +269,23 @@ def _closed(season: Season, slot: int) -> Season:
             weekly = weekly.judged(level, said, plain)
         if (said := season.usually(ended, "daily")) is not None:
             daily = daily.judged(level, said, plain)
+        before = season.level(ended - 1)
+        if season.slot_foretold is not None and before is not None:
+            today = today.judged(level, season.slot_foretold, before)
     written = {ended: level} | dict.fromkeys(range(max(ended + 1, slot - SLOTS_KEPT), slot))
     for number, value in written.items():
         at = number % SLOTS_KEPT * 2
         levels = levels[:at] + _encoded(value) + levels[at + 2 :]
     known = (len(levels) - levels.count(_NONE[0])) // 2
-    begun = replace(season, slot=slot, requests=0.0, seconds=0.0, weekly=weekly, daily=daily)
+    begun = replace(season, slot=slot, requests=0.0, seconds=0.0, weekly=weekly, daily=daily, today=today)
     begun = replace(begun, levels=levels, slots_known=known)
     period = "daily" if daily.unexplained < weekly.unexplained else "weekly"
     if begun.skill.unexplained > EXPLAINS:
-        return replace(begun, period=None, slot_usually=None)
-    return replace(begun, period=period, slot_usually=begun.usually(slot, period))
+        return replace(begun, period=None, course=(), slot_foretold=None)
+    course = tuple(begun.usually(slot + further, period) for further in range(-1, COURSE_SLOTS + 1))
+    usual = course[1]
+    foretold = usual * season.came / season.usual if usual is not None and season.usual > 0.0 else None
+    return replace(begun, period=period, course=course, slot_foretold=foretold)
 
 
 def _moved(season: Season, zone: str, slot: int) -> Season:

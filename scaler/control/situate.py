@@ -18,7 +18,7 @@ from scaler.control.lasting import older
 from scaler.control.model import Memory, Now
 from scaler.control.pressure import memory_pressure
 from scaler.control.scale_in import may_scale_in, scales_in, without_room
-from scaler.control.season import Season, expected_season, learn_season
+from scaler.control.season import Season, expected_season, foresee, learn_season
 from scaler.control.situation import JUDGED_BY, Situation, satisfied
 from scaler.policy.model import Policy
 from scaler.signals.model import (
@@ -55,7 +55,14 @@ def situate(policy: Policy, memory: Memory, signals: Signals, now: Now) -> Situa
         elapsed_seconds=elapsed,
     )
     cold_start = cold_start_seconds(cold_starts, policy.replicas.cold_start_seconds, unschedulable=no_node)
-    arrivals = expected_arrivals(policy, signals, capacity, cold_start_seconds=cold_start, elapsed_seconds=elapsed)
+    arrivals = expected_arrivals(
+        policy,
+        signals,
+        capacity,
+        cold_start_seconds=cold_start,
+        elapsed_seconds=elapsed,
+        foreseen=foresee(memory.season, policy.season, now.utc, cold_start),
+    )
     running_mean = mean_running(memory.running_mean, signals, elapsed)
     uneven = unevenness(memory.unevenness, signals, elapsed)
     ahead = now.utc + timedelta(seconds=cold_start)

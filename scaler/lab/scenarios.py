@@ -21,7 +21,7 @@ from typing import Literal
 from scaler.lab.fleet import Request
 from scaler.lab.hardware import HARDWARE, Hardware
 from scaler.lab.promise import Promise
-from scaler.lab.seasons import Past, office_day, office_past, recorded_past, steady_past, wandering_past
+from scaler.lab.seasons import Past, office_day, office_past, recorded_past, smooth_past, steady_past, wandering_past
 from scaler.lab.traces import (
     Draws,
     Rate,
@@ -252,6 +252,8 @@ def _with_a_past() -> Sequence[Scenario]:
                   office_past(morning, office, holiday=-7), 0),
         synthetic("season-after-spike", "the Monday after one with a spike at eight", office_day(morning, office),
                   office_past(morning, office, spike=-7), 0),
+        synthetic("season-smooth-day", "the same smooth day for four weeks, each as busy as it likes",
+                  day(0.05, 0.65, peak_hour=3.0), smooth_past(day(0.05, 0.65, peak_hour=3.0))),
         synthetic("season-none", "0.5/s at every hour", lambda _: 0.5, steady_past(0.5)),
         synthetic("season-wandering", "up and down at no hour of its own", sawtooth(0.2, 0.6, 5400),
                   wandering_past(0.1, 0.7)),

@@ -62,6 +62,17 @@ def steady_past(rate: float) -> Past:
     return lambda folder, seed: (lambda at: rate, 4 * WEEK)  # noqa: ARG005
 
 
+def smooth_past(today: Rate) -> Past:
+    """Four weeks of the day that is played, of which no two are alike in how busy they are."""
+
+    def past(folder: Path, seed: int) -> tuple[Rate, float]:  # noqa: ARG001
+        chance = Random(seed)
+        factors = [math.exp(chance.gauss(0.0, DAYS_DIFFER)) for _ in range(28)]
+        return lambda at: factors[int(-at / DAY) % 28] * today(at % DAY), 4 * WEEK
+
+    return past
+
+
 def wandering_past(low: float, high: float) -> Past:
     """Four weeks of a load that goes up and down without any hour of its own: a walk between two rates, drawn anew
     every half hour. It ends at the middle.

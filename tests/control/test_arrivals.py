@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scaler.control.arrivals import expected_arrivals
+from scaler.control.capacity_estimate import CapacityEstimate
 from scaler.control.model import Code
+from scaler.control.season import Foreseen
 from scaler.policy.model import Batch, Capacity, Policy, ReplicaRange
 from scaler.signals.model import ArrivalTrend
-from tests.control.timeline import Timeline
+from tests.control.timeline import Timeline, signals
 
 POLICY = Policy(
     capacity=Capacity(requests_per_second=1, sequences=10),
@@ -90,3 +97,50 @@ def test_a_few_seconds_bunch_is_neither_news_nor_a_jump_though_fifteen_seconds_a
     assert Code.JUMP not in {reason.code for reason in timeline.decision.reasons}  # type: ignore[union-attr]
     timeline = Timeline(POLICY).at("0s", **load(3.0, ready=3)).at("1m")
     timeline.at("1m5s", **(bunch | {"last": 12.0})).because(Code.JUMP)  # 60 are no bunch any more
+
+
+class TestADayThatGoesTheUsualWay:
+    """The trend stands at 4/s, give or take a half; the season knows its own 4/s to 2 percent."""
+
+    def rate(self, foreseen: Foreseen | None, *, slope: float = 0.0, recent: float = 4.0, sure: float = 0.25) -> float:
+        found = ArrivalTrend(4.0 - slope * 150.0, 150.0, slope, sure, 0.0, 1.0)
+        told = signals(0.0, **load(4.0, recent=recent, arrivals_trend=found))
+        capacity = CapacityEstimate(10.0, 1.0, "declared")
+        return expected_arrivals(
+            POLICY, told, capacity, cold_start_seconds=120.0, elapsed_seconds=15.0, foreseen=foreseen
+        ).rate
+
+    def test_noise_is_not_bought(self) -> None:
+        assert self.rate(Foreseen(3.3, 3.3, 0.02, 6000)) == pytest.approx(3.3, abs=0.05)
+
+    def test_nor_a_rise_that_usually_is_not_there(self) -> None:
+        assert self.rate(Foreseen(4.0, 4.0, 0.02, 6000), slope=0.005) == pytest.approx(4.0, abs=0.05)
+
+    def test_a_rise_that_usually_is_there_is_bought_before_the_trend_can_see_it(self) -> None:
+        assert self.rate(Foreseen(4.0, 4.6, 0.02, 6000)) == pytest.approx(4.6, abs=0.05)
+
+    def test_a_fall_that_usually_is_there_takes_nothing_from_what_arrives_now(self) -> None:
+        assert self.rate(Foreseen(4.0, 2.0, 0.02, 6000)) == pytest.approx(4.0, abs=0.05)
+
+    @pytest.mark.parametrize("usual", [2.9, 5.1, 0.0, 40.0])
+    def test_another_kind_of_day_is_the_trends_affair(self, usual: float) -> None:
+        assert self.rate(Foreseen(usual, usual, 0.02, 6000)) == self.rate(None) == 4.0
+
+    def test_who_knows_better_counts_more(self) -> None:
+        vague, few = Foreseen(3.3, 3.3, 0.5, 6000), Foreseen(3.3, 3.3, 0.02, 10)
+        assert self.rate(vague) > 3.8
+        assert self.rate(few) > 3.55
+        assert self.rate(Foreseen(3.3, 3.3, 0.02, 6000), sure=0.0001) == 4.0
+
+    def test_what_noise_cannot_explain_is_answered_in_the_same_tick_all_the_same(self) -> None:
+        assert self.rate(Foreseen(3.3, 3.3, 0.02, 6000), recent=8.0) == self.rate(None, recent=8.0) > 7.0
+
+    @given(
+        st.floats(0.0, 100.0), st.floats(0.0, 100.0), st.floats(0.0, 5.0), st.floats(0.1, 1e5), st.floats(-0.02, 0.02)
+    )
+    def test_it_lies_between_what_the_two_say(
+        self, now: float, ahead: float, error: float, requests: float, slope: float
+    ) -> None:
+        found, trend_says = self.rate(Foreseen(now, ahead, error, requests), slope=slope), self.rate(None, slope=slope)
+        assert found <= max(trend_says, now, min(ahead, 8.0)) + 1e-9
+        assert found >= min(4.0, now) - 1e-9

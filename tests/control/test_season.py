@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from scaler.control.model import Code, Memory, Target
-from scaler.control.season import NO_SEASON, SLOTS_KEPT, Season, expected_season, learn_season
+from scaler.control.season import NO_SEASON, SLOTS_KEPT, Season, expected_season, foresee, learn_season
 from scaler.policy.model import SLOT_SECONDS, Capacity, Idle, Policy, Push, ReplicaRange, Seasonal
 from tests.control.timeline import Timeline, quiet
 
@@ -27,6 +27,11 @@ Rate = Callable[[datetime], float | None]
 def office(at: datetime) -> float:
     """2 req/s from nine to five on working days."""
     return 2.0 if at.weekday() < 5 and 9 <= at.hour < 17 else 0.0
+
+
+def day(at: datetime) -> float:
+    """A smooth day, 2 req/s on average."""
+    return 2.0 + 1.6 * math.sin((at.hour * 60 + at.minute) / 1440 * 2 * math.pi - 2.2)
 
 
 def learned(rate: Rate, *, days: float = 28, law: Seasonal | None = None, until: datetime = MONDAY) -> Season:
@@ -154,6 +159,55 @@ class TestToday:
 
     def test_a_busier_day_is_the_trends_affair(self) -> None:
         assert self.on(30, 3.0) == pytest.approx(2.0, rel=0.012)
+
+
+class TestAUsualDay:
+    """The load follows a smooth day whose height nobody knows beforehand."""
+
+    def on(self, factor: float, *, hours: float = 9.0, days: float = 14, seed: int | None = None) -> Season:
+        """What is known so many hours after that Monday began, when ``factor`` times as much comes as usual."""
+        chance = Random(seed)
+
+        def noisy(at: datetime) -> float:
+            rate = day(at + SLOT / 2) * (factor if at >= MONDAY else 1.0)
+            return rate if seed is None else max(0.0, chance.gauss(rate, math.sqrt(rate / SLOT_SECONDS)))
+
+        return learned(noisy, days=days + hours / 24, until=MONDAY + timedelta(hours=hours))
+
+    @pytest.mark.parametrize("factor", [0.6, 1.0, 1.7])
+    def test_where_it_stands_and_where_it_goes_is_the_usual_times_as_much_of_it_as_came(self, factor: float) -> None:
+        season, now = self.on(factor), MONDAY + timedelta(hours=9, minutes=5)
+        season = learn_season(season, Seasonal(), Seasonal().slot(now), factor * day(now), 5.0)
+        found = foresee(season, Seasonal(), now, 600.0)
+        assert found is not None
+        assert found.now == pytest.approx(factor * day(now), rel=0.02)
+        assert found.ahead == pytest.approx(factor * day(now + timedelta(seconds=600)), rel=0.02)
+        assert found.error < 0.02
+
+    def test_how_well_it_foretells_is_learned(self) -> None:
+        error = {}
+        for seed in (None, 1):
+            found = foresee(self.on(1.0, seed=seed), Seasonal(), MONDAY + timedelta(hours=9), 120.0)
+            assert found is not None
+            error[seed] = found.error
+        assert error[None] < 0.01
+        assert 0.01 < error[1] < 0.06  # 2 req/s for a quarter of an hour: 2.4 %
+
+    def test_a_cold_start_beyond_the_course_is_not_foreseen(self) -> None:
+        season, now = self.on(1.0), MONDAY + timedelta(hours=9)
+        assert foresee(season, Seasonal(), now, 3600.0) is not None
+        assert foresee(season, Seasonal(), now, 7200.0) is None
+
+    def test_nothing_is_foreseen_without_a_season_or_today_or_when_switched_off(self) -> None:
+        now = MONDAY + timedelta(hours=9)
+        assert foresee(NO_SEASON, Seasonal(), now, 120.0) is None
+        assert foresee(self.on(1.0, days=3.5, hours=0), Seasonal(), MONDAY, 120.0) is None  # not judged for a day yet
+        assert foresee(replace(self.on(1.0), came=0.0), Seasonal(), now, 120.0) is None
+        assert foresee(self.on(1.0), Seasonal(enabled=False), now, 120.0) is None
+        assert foresee(self.on(1.0), Seasonal(zone="Asia/Tokyo"), now, 120.0) is None
+
+    def test_after_a_long_absence_nothing_is_foreseen_until_today_is_known_again(self) -> None:
+        assert foresee(self.on(1.0), Seasonal(), MONDAY + timedelta(hours=15), 120.0) is None
 
 
 class TestDaysOf23And25Hours:
