@@ -148,9 +148,10 @@ def _weighed(trend: float, doubt: float, usual: float, error: float, noise: floa
     """The mean of two rates, each by the inverse of its variance: ``doubt`` is the trend's deviation, ``error`` and the
     root of ``noise`` the usual one's as shares of it.
     """
-    variance = usual * usual * (error * error + noise)
-    both = doubt * doubt + variance
-    return trend if both <= 0.0 else trend + (usual - trend) * doubt * doubt / both
+    variance, doubted = usual * usual * (error * error + noise), doubt * doubt
+    both = doubted + variance
+    # Not trend + (usual - trend) * weight, which rounds below 0 where nothing is usual.
+    return trend if both <= 0.0 else (trend * variance + usual * doubted) / both
 
 
 def is_news(reading: Reading, expected: float, dispersion: float) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from scaler.control.arrivals import expected_arrivals
@@ -144,3 +144,16 @@ class TestADayThatGoesTheUsualWay:
         found, trend_says = self.rate(Foreseen(now, ahead, error, requests), slope=slope), self.rate(None, slope=slope)
         assert found <= max(trend_says, now, min(ahead, 8.0)) + 1e-9
         assert found >= min(4.0, now) - 1e-9
+
+    @given(st.floats(0.0, 1.0), st.floats(0.0, 10.0))
+    @example(0.0011111111111111111, 0.0011111111111111111)
+    def test_where_nothing_is_usual_it_is_little_and_never_less_than_nothing(
+        self, rate: float, variance: float
+    ) -> None:
+        trend = ArrivalTrend(rate, 150.0, 0.0, variance, 0.0, 1.0)
+        told = signals(0.0, **load(rate, arrivals_trend=trend))
+        found = expected_arrivals(
+            POLICY, told, CapacityEstimate(10.0, 1.0, "declared"), cold_start_seconds=120.0, elapsed_seconds=15.0,
+            foreseen=Foreseen(0.0, 0.0, 0.3, 10.0),
+        )  # fmt: skip
+        assert 0.0 <= found.rate <= rate
