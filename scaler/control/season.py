@@ -51,6 +51,10 @@ GIVEN_UP = 0.25
 #: A workload at zero is woken for a level that would keep it from falling idle: so many requests in its idle time.
 WAKING_REQUESTS = 5.0
 
+#: How much of the usual came is told where it usually is so many requests in that half hour: of fewer it is chance.
+USUAL_REQUESTS = 10.0
+#: And a day this many times as busy as usual goes by none of the days before.
+LARGEST_SHARE = 8.0
 #: The usual course is at hand from one slot ago to so many ahead: for cold starts of up to an hour.
 COURSE_SLOTS = 5
 #: Root of the mean square of errors that are distributed normally, over their mean.
@@ -142,6 +146,13 @@ class Season:
     def slot_usually(self) -> float | None:
         """What this slot usually brings, req/s; None where that is not known or there is no season."""
         return self.course[1] if self.course else None
+
+    @property
+    def share(self) -> float | None:
+        """How much of what usually comes has come today; None where that is chance, or today is another kind of day."""
+        if self.usual < USUAL_REQUESTS or not GIVEN_UP <= self.came / self.usual <= LARGEST_SHARE:
+            return None
+        return self.came / self.usual
 
     def usual_of(self, slot: int) -> float | None:
         """What ``slot`` usually brings by the rhythm that is believed, req/s; None where that is not known."""
@@ -242,16 +253,15 @@ def foresee(season: Season, law: Seasonal, now: datetime, ahead_seconds: float) 
     """Where the load stands, and will a cold start ahead; None where there is no season, today brought nothing to go
     by, or too few slots have been foretold to know how well that goes.
     """
-    today = season.today
-    if not law.enabled or season.period is None or season.slot is None or today.slots < SLOTS_NEEDED:
+    today, share = season.today, season.share
+    if not law.enabled or season.period is None or season.slot is None or season.zone != law.zone or share is None:
         return None
-    if season.zone != law.zone or not season.came > 0.0 or not season.usual > 0.0 or not today.level > 0.0:
+    if today.slots < SLOTS_NEEDED or today.level <= 0.0:
         return None
     slots = law.slot(now) - season.slot + now.timestamp() % SLOT_SECONDS / SLOT_SECONDS
     here, there = season.along(slots), season.along(slots + ahead_seconds / SLOT_SECONDS)
     if here is None or there is None:
         return None
-    share = season.came / season.usual
     return Foreseen(here * share, there * share, ROOT_SQUARE * today.error / today.level, season.came)
 
 
@@ -283,8 +293,8 @@ def _closed(season: Season, slot: int) -> Season:
     if begun.skill.unexplained > EXPLAINS:
         return replace(begun, period=None, course=(), slot_foretold=None)
     course = tuple(begun.usually(slot + further, period) for further in range(-1, COURSE_SLOTS + 1))
-    usual = course[1]
-    foretold = usual * season.came / season.usual if usual is not None and season.usual > 0.0 else None
+    usual, share = course[1], season.share
+    foretold = None if usual is None or share is None else usual * share
     return replace(begun, period=period, course=course, slot_foretold=foretold)
 
 

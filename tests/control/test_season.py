@@ -193,6 +193,20 @@ class TestAUsualDay:
         assert error[None] < 0.01
         assert 0.01 < error[1] < 0.06  # 2 req/s for a quarter of an hour: 2.4 %
 
+    def test_early_birds_where_hardly_anybody_usually_comes_foretell_nothing(self) -> None:
+        """A share of next to nothing would promise thousands, and be held against the season for weeks."""
+        early = MONDAY + timedelta(hours=8)
+
+        def rate(at: datetime) -> float:
+            return 1.0 if early <= at < early + timedelta(hours=1) else office(at)
+
+        season = learned(rate, days=28, until=MONDAY + timedelta(hours=9))
+        assert season.slot_foretold is None
+        season = learn_season(season, Seasonal(), Seasonal().slot(MONDAY + timedelta(hours=9)), 2.0, 5.0)
+        assert foresee(season, Seasonal(), MONDAY + timedelta(hours=9), 120.0) is None
+        error = learned(rate, days=29, until=MONDAY + timedelta(days=1)).today
+        assert error.error / error.level < 0.05
+
     def test_a_cold_start_beyond_the_course_is_not_foreseen(self) -> None:
         season, now = self.on(1.0), MONDAY + timedelta(hours=9)
         assert foresee(season, Seasonal(), now, 3600.0) is not None
