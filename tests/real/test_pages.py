@@ -35,6 +35,12 @@ workloads:
   chat/late: {{scrape: {{urls: ["{late}"]}}, replicas: {{max: 4}}, batch: {{max: 64}}}}
   chat/kv: {{scrape: {{urls: ["{kv}"]}}, replicas: {{max: 4}}, batch: {{max: 64}}}}
   chat/vram: {{engine: triton, scrape: {{urls: ["{vram}"]}}, replicas: {{max: 4}}, batch: {{max: 64}}}}
+  chat/hopeless:
+    scrape: {{urls: ["{hopeless}"]}}
+    replicas: {{max: 4}}
+    batch: {{max: 64}}
+    window_seconds: 10
+    objectives: {{ttft_seconds: 1, ttft_critical_seconds: 4}}
   chat/asleep:
     scrape: {{urls: ["{asleep}"]}}
     replicas: {{max: 4, load_timeout_seconds: 3}}
@@ -144,6 +150,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     pages = {
         "late": Page(late),
         "kv": Page(lambda seconds: vllm_page(seconds, slow=0, quick=10 * seconds, kv=0.99, preempted=2 * seconds)),
+        "hopeless": Page(lambda seconds: vllm_page(seconds, slow=10 * seconds, quick=0, busy=1)),
         "vram": Page(lambda seconds: f'nv_inference_request_success{{model="m",version="1"}} {10 * seconds}\n'),
         "asleep": Page(asleep),
         "dcgm": Page(
@@ -244,6 +251,23 @@ def test_a_broken_critical_latency_pages_once_with_its_links_and_inhibits_the_wa
     cluster.well_since.append(time.monotonic() - cluster.began)
     cluster.webhook.wait_for("pager", "resolved", 30, alertname="LatencyP95Critical", workload="late")
     assert pages(cluster, "late") == ["LatencyP95Critical"]
+
+
+def test_a_bound_that_no_replica_can_keep_ends_its_page_and_stays_a_warning(cluster: Cluster) -> None:
+    """Nearly empty, and slower than 4 s all the same: who is woken could do nothing."""
+    told = 'workload_objective_bound:infeasible:max{workload="hopeless",bound="critical"} > 0'
+    cluster.prometheus.wait_for(told)
+    alert = cluster.webhook.wait_for(
+        "chat", "firing", 40, alertname="LatencyP95Critical", workload="hopeless", severity="warning"
+    )
+    assert alert["annotations"]["description"].endswith("leaves room for: nobody is paged.")
+
+    def paging() -> bool:
+        labels = [each["labels"] for each in cluster.alertmanager.alerts()]
+        return any(each.get("workload") == "hopeless" and each["severity"] == "critical" for each in labels)
+
+    cluster.until(lambda: not paging(), 30, "what paged before that was known has ended")
+    cluster.until(lambda: cluster.suppressed("LatencyP95High", "hopeless"), 15, "LatencyP95High is inhibited")
 
 
 def test_a_full_kv_cache_that_preempts_pages_and_inhibits_its_warnings(cluster: Cluster) -> None:

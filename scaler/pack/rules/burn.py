@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from scaler.pack.model import Alert, Group, Recording, Severity
-from scaler.pack.rules.latency import LEVEL
+from scaler.pack.rules.latency import LEVEL, infeasible
 from scaler.pack.rules.scaler import MINIMUM_REQUESTS
 from scaler.pack.series import BUCKETS_1H, BUCKETS_5M, OBJECTIVE, OBJECTIVE_SECONDS
 
@@ -67,9 +67,11 @@ def _rules(burn: Burn) -> Iterable[Recording | Alert]:
         f'({records[window]} > on ({OBJECTIVE}) group_left () {OBJECTIVE_SECONDS}{{bound="warning"}})'
         for window in (burn.long, burn.short)
     )
+    # A budget that no replica can keep burns at any load: a trend for a working day, and no page.
+    but = f"\nunless {infeasible('warning')}" if burn.severity == "critical" else ""
     yield Alert(
         "LatencyBudgetBurn",
-        "\nand\n".join(over),
+        "\nand\n".join(over) + but,
         severity=burn.severity,
         hold=burn.hold,
         labels={"long_window": burn.long, "short_window": burn.short},

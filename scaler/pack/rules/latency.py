@@ -1,7 +1,8 @@
 """P95 against the objectives: engines' histograms where Prometheus has them, else loadtide's own measurement.
 
 The bounds are the policy's, told as ``loadtide_objective_seconds``: what pages and what the scaler defends are one
-number. Fewer requests than the least that make a P95 raise nothing.
+number. Fewer requests than the least that make a P95 raise nothing. A bound that no replica can keep, however empty it
+is, pages nobody: who is woken could do nothing that night. It stays a warning, and ObjectiveInfeasible says why.
 """
 
 from __future__ import annotations
@@ -33,7 +34,16 @@ def latency_group() -> Group:
         (
             Recording(LATENCY_P95, f"(\n{p95}\n)\nor on ({OBJECTIVE})\n{OWN_P95}"),
             Recording(BEYOND_BUCKETS, f"(({counted} >= {MINIMUM_REQUESTS}) - {finite}) / {counted}"),
-            _above("LatencyP95Critical", "critical", hold="2m", keep="5m"),
+            _above("LatencyP95Critical", "critical", hold="2m", keep="5m", but=f"unless {infeasible('critical')}"),
+            _above(
+                "LatencyP95Critical",
+                "critical",
+                hold="2m",
+                keep="5m",
+                but=f"and {infeasible('critical')}",
+                severity="warning",
+                more=" Even nearly empty replicas take longer than that bound leaves room for: nobody is paged.",
+            ),
             _above("LatencyP95High", "warning", hold="10m", keep="10m"),
             Alert(
                 "LatencyBeyondBuckets",
@@ -63,17 +73,26 @@ def latency_group() -> Group:
     )
 
 
-def _above(name: str, bound: Severity, *, hold: str, keep: str) -> Alert:
+def infeasible(bound: str) -> str:
+    """To stand behind ``and`` or ``unless``: the objectives of which no replica can keep this bound."""
+    return f'on ({OBJECTIVE})\n({INFEASIBLE}{{bound="{bound}"}} > 0)'
+
+
+def _above(
+    name: str, bound: Severity, *, hold: str, keep: str, but: str = "", severity: Severity | None = None, more: str = ""
+) -> Alert:
+    """P95 over a bound. ``but`` narrows it by what else is so; ``severity`` is the bound's unless given."""
+    over = f'{LATENCY_P95}\n> on ({OBJECTIVE}) group_left ()\n{OBJECTIVE_SECONDS}{{bound="{bound}"}}'
     return Alert(
         name,
-        f'{LATENCY_P95}\n> on ({OBJECTIVE}) group_left ()\n{OBJECTIVE_SECONDS}{{bound="{bound}"}}',
-        severity=bound,
+        f"({over})\n{but}" if but else over,
+        severity=severity or bound,
         hold=hold,
         keep=keep,
         summary=f"P95 {{{{ $labels.objective }}}} of {{{{ $labels.namespace }}}}/{{{{ $labels.workload }}}} is "
         f"{{{{ $value | humanizeDuration }}}}, over its {bound} bound.",
         description=(
             f"The {{{{ $labels.objective }}}} that 95 % of the requests of {{{{ $labels.workload }}}} stay within is "
-            f"{{{{ $value | humanizeDuration }}}}, longer than the {bound} bound of its policy."
+            f"{{{{ $value | humanizeDuration }}}}, longer than the {bound} bound of its policy.{more}"
         ),
     )

@@ -109,7 +109,11 @@ def _told() -> tuple[Recording, ...]:
             by("max", WORKLOAD, own(last("loadtide_gpu_free_emergency_ratio", _THRESHOLD_WINDOW))),
         ),
         Recording(HELD_BACK, by("max", CODE, own(last(f'loadtide_suppressed{{code=~"{"|".join(_HELD_BACK)}"}}')))),
-        Recording(INFEASIBLE, by("max", BOUND, own(last('loadtide_objective_verdict{verdict="infeasible"}')))),
+        # As long as the bounds themselves: what no replica can keep does not page because the scaler is away.
+        Recording(
+            INFEASIBLE,
+            by("max", BOUND, own(last('loadtide_objective_verdict{verdict="infeasible"}', _THRESHOLD_WINDOW))),
+        ),
         Recording(SIGNAL, by("max", f"{WORKLOAD}, signal", own(signal))),
         Recording(OWN_P95, p95),
         Recording(

@@ -13,7 +13,9 @@ from tests.pack.cases.case import (
     growing,
     histogram,
     objective,
+    own,
     silent,
+    steady,
     with_gap,
     with_reset,
 )
@@ -48,7 +50,32 @@ def page(severity: str, long: str, short: str) -> Labels:
 
 
 def cases() -> list[Case]:
-    return [*_hour(), *_longer(), *_enough()]
+    return [*_hour(), *_longer(), *_infeasible(), *_enough()]
+
+
+def _infeasible() -> list[Case]:
+    """An objective that no replica can keep burns its budget at any load: a trend, and no page."""
+    cases = []
+    for severity, long, short, at in (
+        ("critical", "1h", "5m", 7),
+        ("critical", "6h", "30m", 20),
+        ("warning", "1d", "2h", 120),
+    ):
+        for bound in ("warning", "critical"):
+            burning = page(severity, long, short)
+            silenced = severity == "critical" and bound == "warning"
+            verdict = own("objective_verdict", steady(1, MINUTES), objective="ttft", bound=bound, verdict="infeasible")
+            cases.append(
+                Case(
+                    ALERT,
+                    f"{long} and {short}: no replica keeps the {bound} bound",
+                    objective(MINUTES) | verdict | requests(1, growing(MINUTES)),
+                    silent(at, at + 60) if silenced else ((at, (burning,)),),
+                    step=1 if long == "1h" else 5,
+                    which={"long_window": long},
+                )
+            )
+    return cases
 
 
 def _hour() -> list[Case]:

@@ -49,7 +49,40 @@ def cases() -> list[Case]:
     return [
         *_compared("LatencyP95Critical", "critical", 2, 5),
         *_compared("LatencyP95High", "warning", 10, 10),
+        *_infeasible(),
         *_beyond(),
+    ]
+
+
+def _infeasible() -> list[Case]:
+    """A critical bound that no replica can keep is a warning: nobody who is woken can help."""
+    page, ticket = ({**MODEL, "severity": severity} for severity in ("critical", "warning"))
+    hold, keep = 2, 5
+
+    def case(name: str, verdict: str, *expected: At, **labels: str) -> Case:
+        told = {"objective": "ttft", "bound": "critical", "verdict": "infeasible", **labels}
+        found = own("objective_verdict", verdict, **told) | slow(growing(90))
+        return Case(
+            "LatencyP95Critical", f"infeasible: {name}", objective(90, critical=5.0, warning=1.0) | found, expected
+        )
+
+    always = steady(1, 90)
+    return [
+        case("a warning, and no page", always, *fires(1 + hold, ticket)),
+        case("it is feasible", steady(0, 90), *fires(1 + hold, page)),
+        case("only its warning bound is", always, *fires(1 + hold, page), bound="warning"),
+        case("another objective is", always, *fires(1 + hold, page), objective="tpot"),
+        case("another workload is", always, *fires(1 + hold, page), workload="other"),
+        case(
+            "known from then on: the page ends after what is kept",
+            then((0, 30), (1, 60)),
+            (29, (page,)),
+            (33 + keep, (ticket,)),
+        ),
+        case("faster engines since: the page comes", then((1, 30), (0, 60)), (29, (ticket,)), (33 + keep, (page,))),
+        case(
+            "it outlives a scaler that is away, for a quarter of an hour", then((1, 20), ("stale", 1)), (34, (ticket,))
+        ),
     ]
 
 
