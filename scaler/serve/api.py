@@ -113,7 +113,16 @@ class Api:
         """One workload whole: signals, state, decision, reasons, sources."""
         workload = self._named(request)
         current = self._is_current(workload.snapshot)
-        return web.json_response(workload_detail(workload, self._workloads.mono(), current=current))
+        mono, sharing = self._workloads.mono(), self._sharing(workload)
+        return web.json_response(workload_detail(workload, mono, current=current, sharing=sharing))
+
+    def _sharing(self, workload: PublishedWorkload) -> list[PublishedWorkload]:
+        """All who share the workload's card, by name; nobody where it shares none."""
+        card = workload.resolved.policy.gpu_group.name
+        if card is None:
+            return []
+        known = filter(None, map(self._workloads.get, sorted(self._workloads.names())))
+        return [each for each in known if each.resolved.policy.gpu_group.name == card]
 
     async def list_decisions(self, request: web.Request) -> web.Response:
         """The adjustment log, newest first."""

@@ -142,6 +142,7 @@ def _tell(samples: _Samples, snapshot: Snapshot, mono: float) -> None:
     samples.put("replicas_ceiling", decision.ceiling)
     samples.put("ready_replicas", None if decision.ready is None else decision.ready + decision.asleep)
     _tell_rung(samples, decision)
+    _tell_card(samples, snapshot)
     samples.put("active", targets.active)
     samples.put("available", decision.available)
     samples.one_hot("load_state", "state", _words(LoadState), decision.state.value)
@@ -192,10 +193,15 @@ def _tell_rung(samples: _Samples, decision: Decision) -> None:
     memory = decision.next_memory
     for rung, seconds in ((Rung.ASLEEP.value, memory.woken_seconds), ("zero", memory.loaded_seconds)):
         samples.put("wake_seconds", seconds, **{"from": rung})
-    if (card := memory.card) is not None:
-        for kind, part in (("time", card.time), ("memory", card.memory), ("own", card.own)):
-            samples.put("card_ratio", part, kind=kind)
-        samples.put("card_batch_size", card.bound)
+
+
+def _tell_card(samples: _Samples, snapshot: Snapshot) -> None:
+    name, card = snapshot.policy.gpu_group.name, snapshot.decision.next_memory.card
+    if name is None or card is None:
+        return
+    for kind, part in (("time", card.time), ("memory", card.memory), ("own", card.own)):
+        samples.put("card_ratio", part, card=name, kind=kind)
+    samples.put("card_batch_size", card.bound, card=name)
 
 
 def _tell_signal(samples: _Samples, name: str, signal: Signal[float] | Signal[Latency], mono: float) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from itertools import islice
@@ -16,6 +16,7 @@ from scaler.control.lasting import ENDS, lasting
 from scaler.control.model import Code, Decision, LoadState, Mode, Override, Rung
 from scaler.policy.model import Objectives
 from scaler.serve.advice import advice
+from scaler.serve.card_document import card_document, card_part
 from scaler.serve.cost_document import cost_document, season_document
 from scaler.serve.decision_document import outline, reason_document, suppressed_document
 from scaler.serve.plain_json import age_seconds, finite, instant
@@ -70,6 +71,7 @@ def workload_summary(workload: PublishedWorkload, mono: float, *, current: bool)
             "workers": None,
             "rung": None,
             "budget_spent_ratio": None,
+            "card": None,
             "in_flight": None,
             "objectives": [],
             "lost_signals": [],
@@ -105,6 +107,7 @@ def workload_summary(workload: PublishedWorkload, mono: float, *, current: bool)
         "workers": decision.targets.workers,
         "rung": decision.targets.rung.value,
         "budget_spent_ratio": None if budget is None else finite(budget.spent / budget.gpu_hours),
+        "card": card_part(snapshot),
         "in_flight": _in_flight(snapshot.signals),
         "objectives": _objectives(snapshot),
         "lost_signals": [reason.signal for reason in decision.reasons if reason.code in _LOST],
@@ -139,8 +142,12 @@ def _advised(decision: Decision) -> Document | None:
     }
 
 
-def workload_detail(workload: PublishedWorkload, mono: float, *, current: bool) -> Document:
-    """Everything known of one workload: its summary, each signal, the decision with its reasons, the sources."""
+def workload_detail(
+    workload: PublishedWorkload, mono: float, *, current: bool, sharing: Sequence[PublishedWorkload] = ()
+) -> Document:
+    """Everything known of one workload: its summary, each signal, the decision with its reasons, the sources.
+    ``sharing``: all whose card it shares, itself among them.
+    """
     summary = workload_summary(workload, mono, current=current)
     snapshot = workload.snapshot
     if snapshot is None:
@@ -172,7 +179,7 @@ def workload_detail(workload: PublishedWorkload, mono: float, *, current: bool) 
             "last_activity": None if snapshot.activity is None else _activity(snapshot.activity, mono),
         },
         "sleep": sleep_document(snapshot),
-        "card": _card(snapshot),
+        "card": card_document(snapshot, sharing),
         "generation": snapshot.generation,
         "valid_until": instant(snapshot.valid_until),
         "tick_seconds": finite(snapshot.tick_seconds),
@@ -230,15 +237,6 @@ def sleep_document(snapshot: Snapshot) -> Document:
         "cold_start_seconds": finite(memory.loaded_seconds),
         "declared_cold_start_seconds": finite(replicas.cold_start_seconds),
     }
-
-
-def _card(snapshot: Snapshot) -> Document | None:
-    """The card the workload shares, and what it has of it; None where it shares none."""
-    card, name = snapshot.decision.next_memory.card, snapshot.policy.gpu_group.name
-    if card is None or name is None:
-        return None
-    parts = {"own": card.own, "time": card.time, "memory": card.memory}
-    return {"name": name, **{kind: round(part, 4) for kind, part in parts.items()}, "batch_size": card.bound}
 
 
 def objective_bounds(objectives: Objectives, name: str) -> Mapping[str, float]:

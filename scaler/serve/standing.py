@@ -10,13 +10,16 @@ from scaler.serve.quantities import counted, duration, number
 
 Document = dict[str, Any]
 
+#: Others on the same card that are named in one line.
+SHARING_NAMED = 5
+
 
 def standing_lines(document: Document) -> Iterator[tuple[str, str]]:
     """(about what, what is said), where there is something to say. ``document`` is that of one workload, decided."""
     if document["rung"] != "awake" or document["idle"]["sleep_after_seconds"] is not None:
         yield "rung", _rung(document)
     if (card := document["card"]) is not None:
-        yield "card", _card(card)
+        yield "card", _card(card, document["workload"])
     if document.get("cold_start", {}).get("expected_seconds") is not None:
         yield "cold start", _cold_start(document["cold_start"])
     yield from cost_lines(document)
@@ -40,11 +43,20 @@ def _rung(document: Document) -> str:
     return f"{line}; {woken}, a cold start: {start}"
 
 
-def _card(card: Document) -> str:
-    """What it has of the card it shares."""
+def _card(card: Document, workload: str) -> str:
+    """What it has of the card it shares, who shares it, and what is really free of its memory."""
     own, time, memory = (number(100 * card[kind]) for kind in ("own", "time", "memory"))
     parts = f"{time} % of its time and {memory} % of its memory, {own} % its own"
-    return f"{card['name']}: {parts}; batch up to {number(card['batch_size'])}"
+    line = f"{card['name']}: {parts}; batch up to {number(card['batch_size'])}"
+    others = [
+        each["workload"] + (f" ({number(100 * each['time'])} % of its time)" if each["time"] is not None else "")
+        for each in card["members"]
+        if each["workload"] != workload
+    ]
+    more = f" and {len(others) - SHARING_NAMED} more" if len(others) > SHARING_NAMED else ""
+    line += f"; beside {', '.join(others[:SHARING_NAMED])}{more}" if others else ""
+    free = card["gpu_memory_free_ratio"]
+    return line if free is None else f"{line}; {number(100 * free)} % of the GPU's memory is free"
 
 
 def _cold_start(cold_start: Document) -> str:

@@ -59,6 +59,7 @@ workloads:
     idle: {{timeout_seconds: 6}}
     objectives: {{ttft_seconds: 1, ttft_critical_seconds: 5, tpot_seconds: 0.05, e2e_seconds: 20}}
     batch: {{max: 16}}
+    gpu_group: {{name: node-a/gpu-0, share_ratio: 0.5, batch: 16}}
     gpu: {{hour_price: 2.5}}
     budget: {{gpu_hours: 100}}
     replicas: {{max: 4, cold_start_seconds: 10, down_window_seconds: 4, down_step_seconds: 2}}

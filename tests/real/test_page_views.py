@@ -10,10 +10,11 @@ from dataclasses import replace
 import pytest
 
 from scaler.control.budget import Bill, Room
+from scaler.control.card_part import CardPart
 from scaler.control.cold_start import ColdStarts
 from scaler.control.model import Admission, Code, LoadState, Memory, Now, Reason, Rung, Target, Targets
 from scaler.control.season import Expected, Season, Skill
-from scaler.policy.model import Budget, Gpu, Idle, Price, PriceWindow
+from scaler.policy.model import Budget, Gpu, GpuGroup, Idle, Price, PriceWindow
 from scaler.serve.snapshot import Snapshot, SourceHealth
 from scaler.signals.model import Known, Stale
 from tests.real import chromium
@@ -263,6 +264,60 @@ def test_sleep_season_price_and_budget_are_seen_and_what_to_do_about_them(
     assert page.audit() == []
     assert page.overflow() == 0
     picture(page, f"standing-phone-{scheme}")
+
+
+def on_card(workloads: FakeWorkloads, name: str, state: LoadState, part: CardPart, free: float | None = None) -> None:
+    """One of those who share node-7/gpu-0."""
+    policy = POLICY.model_copy(update={"gpu_group": GpuGroup(name="node-7/gpu-0", share_ratio=part.own, batch=48)})
+    signals = SIGNALS if free is None else replace(SIGNALS, gpu_memory_free_ratio=Known(free, NOW))
+    made = snapshot(
+        name,
+        policy=policy,
+        signals=signals,
+        state=state,
+        next_memory=Memory(card=part, state_seconds=40.0),
+        targets=Targets(1, True, part.bound),
+        decided_at=Now(START, NOW),
+    )
+    workloads.add(name, made, policy)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_who_shares_a_card_is_seen_with_what_is_lent_borrowed_and_free(
+    page: Browser, workloads: FakeWorkloads, scheme: str
+) -> None:
+    on_card(workloads, "team/night", LoadState.IDLE, CardPart(0.025, 0.05, 0.5, 2))
+    on_card(workloads, "team/day", LoadState.HIGH, CardPart(0.775, 0.3, 0.3, 124), free=0.07)
+    on_card(workloads, "team/small", LoadState.NORMAL, CardPart(0.1, 0.1, 0.1, 16))
+    page.scheme(scheme)
+    rows = page.sees("team/day", "#workloads")
+    assert "card node-7/gpu-0 47.5 % borrowed" in rows
+    assert "card node-7/gpu-0 47.5 % lent" in rows
+    assert page.overflow() == 0
+    picture(page, f"card-all-{scheme}")
+    next(each for each in page.all("a.name") if each.text == "team/day").click()
+    page.sees("Shared card node-7/gpu-0", "#card")
+    assert "Nobody has 10 % of its time and 55 % of its memory. Measured free of its memory: 7 %." in page.text("#card")
+    assert [" ".join(row.text.split()) for row in page.all("#sharing tbody tr")] == [
+        "team/day this one high 30 % 77.5 % 47.5 % borrowed 30 % 124",
+        "team/night idle 50 % 2.5 % 47.5 % lent 5 % 45 % lent 2",
+        "team/small normal 10 % 10 % 10 % 16",
+    ]
+    assert "beside team/night (2.5 % of its time), team/small (10 % of its time)" in page.text("#standing")
+    assert page.audit() == []
+    picture(page, f"card-{scheme}")
+    page.size(390, 844)
+    assert page.audit() == []
+    assert page.overflow() == 0
+    page.driver.execute_script("document.getElementById('card').scrollIntoView()")  # type: ignore[no-untyped-call]
+    picture(page, f"card-phone-{scheme}")
+    page.size(1280, 1000)
+    next(each for each in page.all("#sharing a") if each.text == "team/night").click()
+    page.sees("this one", "#sharing tbody tr:nth-child(2)")
+    page.one("#back").click()
+    next(each for each in page.all("a.name") if each.text == "chat/llama").click()
+    page.sees("chat/llama", "#one-title")
+    assert page.text("#card") == "", "who shares no card is shown none"
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

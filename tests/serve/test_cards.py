@@ -127,8 +127,12 @@ async def test_why_is_told() -> None:
         snapshot = rig.of(name).snapshot
         assert snapshot is not None
         assert code in {reason.code for reason in snapshot.decision.reasons}
-    document = workload_detail(rig.of("b"), rig.mono, current=True)["card"]
-    assert document == {"name": "gpu-0", "own": 0.5, "time": 0.0312, "memory": 0.5, "batch_size": 2}
+    sharing = [rig.of("a"), rig.of("b")]
+    document = workload_detail(rig.of("b"), rig.mono, current=True, sharing=sharing)["card"]
+    part = {"own": 0.5, "time": 0.0312, "memory": 0.5, "batch_size": 2}
+    assert document.items() >= {"name": "gpu-0", **part}.items()
+    assert document["members"][1] == {"workload": "card/b", "state": "idle", **part}
+    assert document["nobodys"] == {"time": 0.0, "memory": 0.0}
 
 
 async def test_unchanged_parts_are_no_news() -> None:

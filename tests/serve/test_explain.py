@@ -258,9 +258,10 @@ def full_document() -> dict[str, Any]:
         capacity=CapacityEstimate(28.5, 2.25, "learned", 27.0, 30.0, 56),
         health=(SourceHealth("scrape", "http://vllm:8000/metrics", False, "timed out after 3 s", 3.0),),
     )
-    workload = FakeWorkloads().add("team-a/chat", found)
+    workload = FakeWorkloads().add("team-a/chat", found, policy)
     workload.adjustments.append(adjusted(found))
-    document: dict[str, Any] = json.loads(json.dumps(workload_detail(workload, 101.0, current=True), allow_nan=False))
+    detail = workload_detail(workload, 101.0, current=True, sharing=[workload])
+    document: dict[str, Any] = json.loads(json.dumps(detail, allow_nan=False))
     return document
 
 

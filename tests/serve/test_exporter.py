@@ -29,7 +29,7 @@ from scaler.control.model import (
     Targets,
 )
 from scaler.control.season import Expected, Season, Skill
-from scaler.policy.model import Budget, Gpu, Objectives, Price, PriceWindow
+from scaler.policy.model import Budget, Gpu, GpuGroup, Objectives, Price, PriceWindow
 from scaler.serve.exporter import WorkloadCollector
 from scaler.serve.gauges import GAUGES, LABELS
 from scaler.serve.snapshot import SourceHealth
@@ -304,8 +304,14 @@ def test_every_gauge_has_help_and_is_told_by_a_full_workload_with_the_labels_lis
     workload = workloads.get("team-a/chat")
     assert workload is not None
     # An engine that takes device memory as it needs it: of one that preallocates its share no threshold is told.
+    card = GpuGroup(name="node-7/gpu-0", share_ratio=0.5, batch=32)
     grows = POLICY.model_copy(
-        update={"engine": "triton", "gpu": Gpu(hour_price=2.5), "budget": Budget(gpu_hours=100.0)}
+        update={
+            "engine": "triton",
+            "gpu": Gpu(hour_price=2.5),
+            "budget": Budget(gpu_hours=100.0),
+            "gpu_group": card,
+        }
     )
     override, seen = Override(3, None, START + timedelta(minutes=5), "ana"), ColdStarts(warm=(60.0,) * 5)
     season = Season(period="weekly", slots_known=672, weekly=Skill(96.0, 1.0, 10.0, 50.0))
@@ -386,10 +392,12 @@ def test_what_sleeps_is_ready_and_a_wake_stands_beside_a_cold_start(workloads: F
 def test_the_part_of_a_shared_card_is_told(workloads: FakeWorkloads) -> None:
     workload = workloads.get("team-a/chat")
     assert workload is not None
-    workload.snapshot = snapshot(next_memory=Memory(card=CardPart(0.97, 0.5, 0.5, 62)))
-    scraped = Scraped(workloads)
-    assert [scraped.value("card_ratio", kind=kind) for kind in ("time", "memory", "own")] == [0.97, 0.5, 0.5]
-    assert scraped.value("card_batch_size") == 62
+    policy = POLICY.model_copy(update={"gpu_group": GpuGroup(name="node-7/gpu-0", share_ratio=0.5, batch=32)})
+    workload.snapshot = snapshot(policy=policy, next_memory=Memory(card=CardPart(0.97, 0.5, 0.5, 62)))
+    scraped, card = Scraped(workloads), "node-7/gpu-0"
+    parts = [scraped.value("card_ratio", card=card, kind=kind) for kind in ("time", "memory", "own")]
+    assert parts == [0.97, 0.5, 0.5]
+    assert scraped.value("card_batch_size", card=card) == 62
 
 
 def test_who_rules_and_what_the_laws_would_tell(workloads: FakeWorkloads) -> None:

@@ -11,6 +11,7 @@ from scaler.pack.dashboards.cards import ABSENT, NODE, NODE_BEFORE, card_rows, f
 from scaler.pack.dashboards.model import Dashboard, Panel, Query, Row, Step, Variable
 from scaler.pack.dashboards.queries import VARIABLES, chosen, chosen_model, marks, signal
 from scaler.pack.dashboards.resources import KV_HEADROOM_LOW, KV_HEADROOM_NONE
+from scaler.pack.dashboards.shared import shared_row
 from scaler.pack.promql import by, placed
 from scaler.pack.series import GPU_FREE, KV, VRAM_GROWTH
 
@@ -26,12 +27,13 @@ def gpu(alerts: tuple[str, ...]) -> Dashboard:
     return Dashboard(
         "loadtide-gpu",
         "loadtide / GPU",
-        "The GPUs under the workloads: memory, activity, power, temperature, errors, and MIG instances.",
+        "The GPUs under the workloads: memory, activity, who shares a card, power, temperature, errors, MIG instances.",
         (*VARIABLES, _NODE),
         marks(alerts),
         (
             Row("Memory", _memory()),
             Row("Activity", _activity()),
+            shared_row(),
             *card_rows(),
         ),
     )

@@ -1,5 +1,6 @@
 // One workload in depth: what it is, why, what holds it back, and every signal behind that.
 
+import { showCard } from "./card.js";
 import { age, countdown, element, keep, make, renew, say, stateWord, word } from "./dom.js";
 import { dataAge, objectiveLines } from "./overview.js";
 import { clock, counted, number, signalValue } from "./quantities.js";
@@ -31,6 +32,7 @@ export function showOne(detail, decisions) {
   if (detail.mode !== "active") warnings.unshift(ruled(detail));
   renew(element("one-warnings"), warnings, () => warnings.map((text) => make("li", {}, text)));
   showFacts(detail);
+  showCard(detail.workload, detail.card ?? null);
   showWhy(detail);
   const entryOf = (entry) => (entry ? `${entry.at} ${entry.effect?.sentence ?? ""}` : "");
   keep(element("decisions"), decisions.length ? decisions : [null], entryOf, decisionItem, () => {});

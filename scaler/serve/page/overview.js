@@ -1,5 +1,6 @@
 // All workloads at a glance: the loudest first, to be sorted and filtered once they are many.
 
+import { moved } from "./card.js";
 import { STATES, age, draw, element, keep, make, renew, say, stateWord, word } from "./dom.js";
 import { bound, counted, interval, number, seconds, used, verdict } from "./quantities.js";
 
@@ -132,7 +133,11 @@ function updateRow(row, workload, gap) {
       `${number(desired)} wanted`,
       make("span", { class: "under" }, `${ready === null ? "ready unknown" : `${number(ready)} ready`}${asleep ? `, ${number(asleep)} asleep` : ""}${ceiling === null ? "" : `, max ${ceiling}`}`),
     ]);
-  renew(batch, [workload.batch_size, Boolean(workload.decided_at)], ([size, decided]) => (decided && size === null ? "engine’s own" : number(size)));
+  renew(batch, [workload.batch_size, Boolean(workload.decided_at), workload.card], ([size, decided, card]) => [
+    decided && size === null ? "engine’s own" : number(size),
+    card && make("span", { class: "under" }, `card ${card.name}`),
+    card && moved(card.time, card.own) ? make("span", { class: "under" }, moved(card.time, card.own)) : null,
+  ]);
   const objectives = workload.current ? workload.objectives : workload.objectives.map((each) => ({ ...each, status: "stale" }));
   renew(objective, [objectives, Boolean(workload.decided_at)], ([told, decided]) => (decided ? objectiveLines(told) : "–"));
   dataAge(data, workload);
