@@ -304,6 +304,37 @@ async def test_engine_processes_of_one_pod_are_one_replica(line: Line) -> None:
     assert line.sample("a").process_start_seconds == UNIX - 900
 
 
+async def test_a_process_of_a_pod_that_cannot_be_scraped_makes_its_sum_incomplete_not_smaller(line: Line) -> None:
+    def at_port(port: int, series: list[Series]) -> list[Series]:
+        return [Series(s.name, {**s.labels, "instance": f"a:{port}"}, s.value, s.age) for s in series]
+
+    def both(first: int, second: int) -> list[Series]:
+        return at_port(8000, replica("a", running=first)) + at_port(8001, replica("a", running=second))
+
+    down = [Series("up", at_port(8001, replica("a"))[0].labels, 0)]
+    assert (await line.at(0, both(0, 7))).running == Known(7.0, -1.0)
+    for seconds in (15, 30, 600):  # for as long as it fails, remembered from round to round
+        signals = await line.at(seconds, at_port(8000, replica("a", running=0)), down)
+        assert signals.running == Stale(0.0, seconds - 1.0, 0.0)
+        assert line.found.lost == "source main: cannot scrape a:8001 of a"
+    rising = await line.at(615, at_port(8000, replica("a", running=50)), down)
+    assert rising.running == Stale(50.0, 614.0, 50.0), "what is seen may raise"
+    assert (await line.at(630, both(1, 2))).running == Known(3.0, 629.0)
+    assert (await line.at(645, at_port(8000, replica("a", running=1)))).running == Known(1.0, 644.0), "one is gone"
+
+
+async def test_a_process_whose_sample_ages_beside_a_fresh_one_is_waited_for_a_while(line: Line) -> None:
+    def pod(age: float) -> list[Series]:
+        second = [
+            Series(s.name, {**s.labels, "instance": "a:8001"}, s.value, s.age) for s in replica("a", running=7, age=age)
+        ]
+        return replica("a", running=1) + second
+
+    await line.at(0, pod(1))
+    assert isinstance((await line.at(60, pod(61))).running, Stale)
+    assert (await line.at(130, pod(131))).running == Known(1.0, 129.0)
+
+
 async def test_pods_of_several_namespaces_and_clusters_are_told_apart(line: Line) -> None:
     line.bind(model_name="m")
     pods = [

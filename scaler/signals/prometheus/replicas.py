@@ -40,11 +40,16 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """A replica that was found: the targets that are it (several where its pod has several engine processes)."""
+    """A replica that was found: the targets that are it (several where its pod has several engine processes).
+
+    ``unread`` are those of its processes, by instance, that it had and that cannot be read now: each one's place, and
+    when it was scraped last (monotonic seconds).
+    """
 
     places: tuple[Place, ...]
     targets: tuple[Target, ...]
     sample: EngineSample
+    unread: Mapping[str, tuple[Place, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +79,9 @@ def find(
 
     A replica that is missing is not simply gone, for a hanging engine looks the same. It is gone if the server no
     longer knows its target, or where that cannot be told when its last sample has ceased to be fresh. One that the
-    server fails to scrape stays, unread: the sum without it is not smaller, it is incomplete. Where the pods that exist
-    are known a replica that is none of them is gone, whatever the server still holds of it.
+    server fails to scrape stays, unread: the sum without it is not smaller, it is incomplete. So is that of a replica
+    of which one process cannot be scraped: its others may raise what is known, and not lower it. Where the pods that
+    exist are known a replica that is none of them is gone, whatever the server still holds of it.
     """
     if isinstance(said, Failed):
         silent = {name: ReadFailure(said.at, said.reason, said.seconds) for name in before}
@@ -85,7 +91,11 @@ def find(
     gone = [name for name in no_pods if name in present]
     ghosts = [present.pop(name) for name in gone]
     before = {name: replica for name, replica in before.items() if name not in no_pods}
-    fresh = {name: replica for name, replica in present.items() if now - replica.sample.at <= bound.fresh_seconds}
+    fresh = {
+        name: replace(replica, unread=_unread(said, bound, replica, before[name], now)) if name in before else replica
+        for name, replica in present.items()
+        if now - replica.sample.at <= bound.fresh_seconds
+    }
     endpoints: dict[str, EngineSample | ReadFailure] = {name: replica.sample for name, replica in fresh.items()}
     replicas = dict(fresh)
     too_old = []
@@ -112,6 +122,10 @@ def find(
     found = Found(endpoints, replicas=replicas, dropped_series=sum(map(_series, ghosts)))
     if said.partial:
         return replace(found, lost=f"source {bound.source}: partial data: {said.partial}")
+    if halves := [
+        f"{', '.join(sorted(replica.unread))} of {name}" for name, replica in fresh.items() if replica.unread
+    ]:
+        return replace(found, lost=f"source {bound.source}: cannot scrape {'; '.join(halves)}")
     if present or any(_fails(said, replica) for replica in replicas.values()):
         return found
     if bound.prometheus.empty_means == "zero":
@@ -135,6 +149,30 @@ def _series(replica: Replica) -> int:
 def _fails(said: Round, replica: Replica) -> bool:
     """Whether the server knows a target of the replica and cannot scrape it."""
     return any(place in said.failing for place in replica.places)
+
+
+def _unread(
+    said: Round, bound: Bound, replica: Replica, known: Replica, now: float
+) -> Mapping[str, tuple[Place, float]]:
+    """The processes of ``known`` that ``replica``, the same one now, lacks, and that are not simply gone: as a whole
+    replica is judged. By instance, for of two copies of one target now this and now that is the newer.
+    """
+    here = {target.labels.get("instance", "") for target in replica.targets}
+    then = {target.labels.get("instance", ""): (place, target.at) for place, target in _scraped(known)}
+    return {
+        instance: (place, at)
+        for instance, (place, at) in {**known.unread, **then}.items()
+        if instance not in here
+        and (
+            place in said.failing
+            or (place in said.targets and now - at <= bound.hold_seconds)
+            or (not said.tells_failing and now - at <= bound.fresh_seconds)
+        )
+    }
+
+
+def _scraped(replica: Replica) -> Iterable[tuple[Place, Target]]:
+    return zip(replica.places, replica.targets, strict=True)
 
 
 def _missing(
