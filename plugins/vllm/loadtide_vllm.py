@@ -59,8 +59,9 @@ TIMEOUT_SECONDS = 5.0
 LONGEST_WAIT_SECONDS = 30.0
 #: Pause after a failure: the first, doubled with each further one, and the longest.
 RETRY_SECONDS, LONGEST_RETRY_SECONDS = 1.0, 15.0
-#: Least time between two requests that brought nothing new, whatever a proxy makes of ``?wait=``.
-PAUSE_SECONDS = 1.0
+#: Least time between two requests that brought nothing new, whatever a proxy makes of ``?wait=``; and after one that
+#: did: two scalers that disagree behind one name answer every request at once, each with a target that is new.
+PAUSE_SECONDS, NEW_PAUSE_SECONDS = 1.0, 0.25
 #: A target has 300 bytes; a page that is none is not read to its end.
 ANSWER_BYTES = 64 * 1024
 ADMISSIONS = ("open", "hold", "shed")
@@ -320,8 +321,7 @@ class Link:
                 self._say("fetch", f"no target from {self._settings.url}: {_worded(problem)}")
             if new:
                 follower.changed.set()
-                continue
-            pause = PAUSE_SECONDS - (time.monotonic() - began)
+            pause = NEW_PAUSE_SECONDS if new else PAUSE_SECONDS - (time.monotonic() - began)
             if failures:
                 pause = min(RETRY_SECONDS * 2 ** (failures - 1), LONGEST_RETRY_SECONDS) * _CHANCE.uniform(0.75, 1.0)
             time.sleep(max(0.0, pause))

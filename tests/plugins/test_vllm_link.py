@@ -107,6 +107,32 @@ async def test_what_is_applied_is_reported_as_the_scaler_takes_it(scaler: Scaler
         await asyncio.to_thread(link.report, follower)
 
 
+def test_scalers_that_disagree_are_not_asked_without_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Ended(BaseException):
+        pass
+
+    pauses: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            raise Ended
+
+    link = link_to("http://127.0.0.1:9")
+    answers = iter(range(100))
+
+    def fetch() -> bool:
+        if next(answers) == 50:
+            raise Ended  # it asks and asks
+        return True
+
+    monkeypatch.setattr(link, "fetch", fetch)
+    monkeypatch.setattr(loadtide_vllm.time, "sleep", sleep)
+    with pytest.raises(Ended):
+        link._fetch_for_ever(Follower(Scheduler032(max_num_seqs=64), link))
+    assert pauses == [0.25] * 3
+
+
 async def test_refusals_say_what_to_do(scaler: Scaler) -> None:
     with pytest.raises(OSError, match=r"HTTP 401.*read token"):
         await asyncio.to_thread(link_to(scaler.url).fetch)
