@@ -23,6 +23,11 @@ _NO_SERIES: Mapping[str, Mapping[str, float]] = {}
 _NO_BUCKETS: Mapping[str, Mapping[str, Buckets]] = {}
 
 
+#: A start that differs by no more is the same process: exporters that work it out anew at each read, from the machine's
+#: boot time, are off by a second when its clock is set (prometheus/client_golang#289). A process that really lived no
+#: longer counted nothing that a fallen counter would not show.
+START_MOVES_SECONDS = 2.0
+
 #: A queue shows a cap when it is at least this share of what runs, and what runs moved by at most that share.
 QUEUED_SHARE, FLAT_SHARE = 0.25, 0.1
 
@@ -89,13 +94,14 @@ def newborn(sample: EngineSample, since: float) -> Tracked:
 
 def advance(before: Tracked, sample: EngineSample, boundary: float) -> Advance:
     """``before`` and one newer sample of the same endpoint, in the observation at ``boundary``."""
-    starts = (before.sample.process_start_seconds, sample.process_start_seconds)
-    restarted = None not in starts and starts[0] != starts[1]
+    began, begins = before.sample.process_start_seconds, sample.process_start_seconds
+    moved = None if began is None or begins is None else abs(begins - began)
+    restarted = moved is not None and moved > START_MOVES_SECONDS
     counted, reset = _counted(_NO_SERIES if restarted else before.counters, sample.counters)
     latencies = _observed(_NO_BUCKETS if restarted else before.histograms, sample.histograms)
     # Without a process start time a counter that fell is the only sign of a restart; with one, that the start is the
     # same means that only one of several engines in the endpoint began anew, and the others still hold their load.
-    anew = restarted or (reset and None in starts)
+    anew = restarted or (reset and moved is None)
 
     unanswered = 0.0
     if "arrivals" not in sample.counters:

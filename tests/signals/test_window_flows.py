@@ -46,6 +46,18 @@ def test_a_process_that_restarted_and_counted_further_than_before_counts_from_ze
     assert line.at(15, a=pod(arrivals=30, started=2)).arrivals_last_per_second == Known(2.0, 15)
 
 
+@pytest.mark.parametrize("moved", [-1.0, -0.01, 0.01, 1.0])
+def test_a_process_start_that_moves_with_the_machines_clock_is_no_restart(moved: float) -> None:
+    """All it ever counted would be one interval's: a jump of 2,000 requests a second."""
+    line = Timeline()
+    line.at(0, a=pod(arrivals=30_000, running=8, started=-900))
+    line.at(15, a=pod(arrivals=30_030, running=8, started=-900))
+
+    assert line.at(30, a=pod(arrivals=30_060, running=8, started=-900 + moved)).arrivals_last_per_second == Known(
+        2.0, 30
+    )
+
+
 def test_an_old_process_seen_for_the_first_time_counts_from_its_first_sample() -> None:
     line = Timeline()
     line.at(0, a=pod(arrivals=5, started=-900))
