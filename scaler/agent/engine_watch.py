@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 import aiohttp
 
-from scaler.policy.model import Policy, Scrape
+from scaler.policy.model import Policy
 from scaler.signals.gpu import GpuReading, attach_gpu
 from scaler.signals.model import Signals, known_value
 from scaler.signals.observation import EngineSample, Observation
@@ -20,7 +20,7 @@ EVERY_SECONDS = 1.0
 
 
 class EngineWatch:
-    """Reads one engine's ``/metrics`` at ``url`` as ``policy`` says (preset, model name, time limit).
+    """Reads one engine's ``/metrics`` at ``url`` as ``policy`` says (preset, model name, time limit, TLS).
 
     ``gpus`` gives the readings of the engine's GPUs, for an engine that does not preallocate their memory; nothing
     where they are not known.
@@ -39,9 +39,7 @@ class EngineWatch:
         self._session = session
         self._policy = policy
         self._preset = load_preset(policy.engine)
-        self._scrape = Scrape(
-            urls=(url,), timeout_seconds=policy.scrape.timeout_seconds, model_name=policy.scrape.model_name
-        )
+        self._scrape = policy.scrape.model_copy(update={"urls": (url,)})
         self._mono = mono
         self._unix = unix
         self._gpus = gpus

@@ -11,7 +11,6 @@ from typing import Final
 import aiohttp
 
 from scaler.policy.prometheus import Prometheus
-from scaler.policy.tls import Tls
 from scaler.serve.gateways import Gateways
 from scaler.serve.gpu_attribution import pods_at, with_gpus
 from scaler.serve.gpu_telemetry import GpuTelemetry
@@ -31,7 +30,6 @@ from scaler.signals.prometheus.queried import ask_all
 from scaler.signals.prometheus.replicas import Bound, Replica, find
 from scaler.signals.prometheus.rounds import Source
 from scaler.signals.scrape import Exporter, scrape
-from scaler.signals.tls import TlsFiles
 
 _NO_HISTORY: Final = History()
 
@@ -66,7 +64,6 @@ class Observer:
         self._gateways = Gateways(workloads.tick_seconds, workloads.mono)
         self._gpus = GpuTelemetry(workloads, unix, lambda name: self._source(name).api)
         self._lookup = Lookup(workloads)
-        self._tls: dict[Tls, TlsFiles] = {}
 
     async def __call__(
         self, workload: Workload, session: aiohttp.ClientSession, mono: Callable[[], float]
@@ -105,8 +102,7 @@ class Observer:
             return await self._from_prometheus(workload, session, mono)
         found = await self._lookup.urls(workload)
         config = policy.scrape.model_copy(update={"urls": found.urls})
-        tls = self._tls.setdefault(config.tls, TlsFiles(config.tls)) if policy.scrape.https else None
-        pages = scrape(session, config, workload.preset, mono=mono, unix=self._unix, tls=tls)
+        pages = scrape(session, config, workload.preset, mono=mono, unix=self._unix)
         pods = found.pods
         if policy.gpu.by_pod:
             endpoints, known = await asyncio.gather(pages, self._lookup.pods(workload))

@@ -10,6 +10,7 @@ import asyncio
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, NamedTuple, TypeVar
 
 import aiohttp
@@ -43,6 +44,9 @@ class _Verified(NamedTuple):
 
 _SYSTEM: Final = _Verified(True, None)
 
+#: What was made of each declaration's files, for all who read by it: they are read anew when they change.
+_files_of = lru_cache(maxsize=1024)(TlsFiles)
+
 
 async def scrape(
     session: aiohttp.ClientSession,
@@ -51,13 +55,12 @@ async def scrape(
     *,
     mono: Callable[[], float],
     unix: Callable[[], float],
-    tls: TlsFiles | None = None,
 ) -> dict[str, EngineSample | ReadFailure]:
     """Read every URL of ``config`` once, all together; the answer has an entry for each, in their order.
 
     ``mono`` and ``unix`` are the clocks (seconds). Each endpoint has ``timeout_seconds`` for connecting, waiting and
-    reading together (waiting for a free connection of the session's pool included: give it ``limit=0``). ``tls`` is how
-    https pages are verified; None: the system's way.
+    reading together (waiting for a free connection of the session's pool included: give it ``limit=0``). An https page
+    is verified as ``config`` says, whoever reads it.
     Never raises for a bad endpoint; cancellation goes through.
     """
 
@@ -65,7 +68,7 @@ async def scrape(
         return read_engine(body, preset, at, model_name=config.model_name, now_unix=unix(), seconds=seconds)
 
     try:
-        verified = _SYSTEM if tls is None else _Verified(tls.context(), tls.tls.server_name)
+        verified = _Verified(_files_of(config.tls).context(), config.tls_server_name) if config.https else _SYSTEM
     except RefusedError as error:
         return dict.fromkeys(config.urls, ReadFailure(mono(), str(error)))
     pages = (_page(session, url, config.timeout_seconds, understood, mono, verified) for url in config.urls)

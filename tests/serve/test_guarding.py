@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
+import trustme
 from aiohttp import web
 
 from scaler.control.model import Admission
@@ -45,15 +48,15 @@ class Engine:
 
 
 @asynccontextmanager
-async def engines(number: int) -> AsyncIterator[list[Engine]]:
+async def engines(number: int, context: ssl.SSLContext | None = None) -> AsyncIterator[list[Engine]]:
     served, runners = [Engine() for _ in range(number)], []
     for engine in served:
         app = web.Application()
         app.add_routes([web.get("/metrics", engine.page)])
         runner = web.AppRunner(app, access_log=None)
         await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        engine.url = f"http://127.0.0.1:{runner.addresses[0][1]}/metrics"
+        await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
+        engine.url = f"{'https' if context else 'http'}://127.0.0.1:{runner.addresses[0][1]}/metrics"
         runners.append(runner)
     try:
         yield served
@@ -63,12 +66,14 @@ async def engines(number: int) -> AsyncIterator[list[Engine]]:
 
 
 @asynccontextmanager
-async def scaler(served: list[Engine], more: str = "") -> AsyncIterator[tuple[Workloads, Workload]]:
+async def scaler(
+    served: list[Engine], more: str = "", *, scrape: str = ""
+) -> AsyncIterator[tuple[Workloads, Workload]]:
     """A loop over the engines whose first tick is done, and whose second comes in a minute."""
     urls = ", ".join(f'"{engine.url}"' for engine in served)
     text = (
-        f"workloads:\n  chat/m:\n    scrape: {{urls: [{urls}]}}\n    batch: {{max: 64}}\n    replicas: {{max: 9}}\n"
-        f"    memory: {{guard_seconds: {PERIOD}}}\n{more}"
+        f"workloads:\n  chat/m:\n    scrape: {{urls: [{urls}]{scrape}}}\n    batch: {{max: 64}}\n"
+        f"    replicas: {{max: 9}}\n    memory: {{guard_seconds: {PERIOD}}}\n{more}"
     )
     workloads = Workloads(PolicyFile.parse("policy.yaml", text), tick_seconds=TICK)
     stopping = asyncio.Event()
@@ -126,6 +131,18 @@ async def test_a_memory_emergency_between_two_ticks_is_published_at_once() -> No
         assert workload.history is history
         assert workload.observed is observed
         assert workload.guarded_mono is not None
+
+
+async def test_https_pages_are_verified_between_two_ticks_as_they_are_at_a_tick(tmp_path: Path) -> None:
+    """Otherwise the engines that are read by https would have no guard, and nobody would hear of it."""
+    ca, context = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    ca.issue_cert("vllm.chat.svc").configure_cert(context)
+    ca.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    tls = f", tls_ca_file: '{tmp_path / 'ca.pem'}', tls_server_name: vllm.chat.svc"
+    async with engines(1, context) as served, scaler(served, scrape=tls) as (_, workload):
+        assert told(workload).decision.targets.batch == 64
+        served[0].kv = 0.98
+        await until(lambda: told(workload).decision.targets.batch == 20)
 
 
 async def test_reads_that_fail_take_nothing_away_and_add_nothing() -> None:

@@ -13,15 +13,16 @@ import pytest
 import trustme
 from aiohttp import web
 
+from scaler.agent.engine_watch import EngineWatch
 from scaler.policy.errors import PolicyError
 from scaler.policy.layers import PolicyFile
 from scaler.policy.model import Policy, Scrape
 from scaler.policy.warnings import warnings_of
 from scaler.serve.workloads import Workloads
+from scaler.signals.model import Known
 from scaler.signals.observation import EngineSample, ReadFailure
 from scaler.signals.preset import load_preset
 from scaler.signals.scrape import scrape
-from scaler.signals.tls import TlsFiles
 from tests.serve.test_observe import observed
 
 NAME = "vllm.chat.svc"
@@ -79,8 +80,7 @@ async def read(engine: Engine, **declared: object) -> EngineSample | ReadFailure
     config = Scrape.model_validate({"urls": [engine.url], **declared})
     loop = asyncio.get_running_loop()
     async with aiohttp.ClientSession() as session:
-        tls = TlsFiles(config.tls)
-        reads = await scrape(session, config, load_preset("vllm"), mono=loop.time, unix=lambda: 1.7e9, tls=tls)
+        reads = await scrape(session, config, load_preset("vllm"), mono=loop.time, unix=lambda: 1.7e9)
     return reads[engine.url]
 
 
@@ -142,6 +142,15 @@ async def test_an_observer_reads_a_workloads_pods_by_their_service_name_and_foll
         workloads.replace_policies(PolicyFile.parse("p.yaml", text % engine.port))
         (observation,) = await observed(workloads, "chat/llama")
     assert [type(each) for each in observation.endpoints.values()] == [EngineSample]
+
+
+async def test_an_agent_reads_the_engine_beside_it_by_the_same_words(authority: tuple[trustme.CA, str]) -> None:
+    ca, file = authority
+    policy = Policy.model_validate({"scrape": {"tls_ca_file": file, "tls_server_name": NAME}})
+    async with serving(ca, NAME) as engine, aiohttp.ClientSession() as session:
+        watch = EngineWatch(session, engine.url, policy, mono=asyncio.get_running_loop().time)
+        assert (await watch.look()).waiting == Known(3.0, watch.signals.waiting.at)  # type: ignore[union-attr]
+        assert watch.trouble == ""
 
 
 # What may be declared
