@@ -136,7 +136,8 @@ def _pair(burning: Labels, *, share: float, begins: int, hold: int, short_share:
     def case(name: str, series: dict[str, str], *expected: tuple[int, tuple[Labels, ...]]) -> Case:
         what = f"{burning['long_window']} and {burning['short_window']}: {name}"
         which = {"long_window": burning["long_window"]}
-        return Case(ALERT, what, objective(MINUTES) | series, expected, step=5, which=which)
+        told = max(MINUTES, *(at for at, _ in expected))  # a case that outlives its objective is silent whatever burns
+        return Case(ALERT, what, objective(told) | series, expected, step=5, which=which)
 
     at = begins + hold
     fire = ((at - 5, ()), (at, (burning,)))
@@ -169,7 +170,7 @@ def _before(share: float, long: int, short: int, short_share: float = 1.0) -> fl
 
 
 def _enough() -> list[Case]:
-    """A quantile is recorded of 20 requests in its window, and not of 19."""
+    """A quantile is recorded of 20 requests in its window, up to the window's end, and not of 19."""
     cases: list[Case] = []
     for quantile, window in (
         (28, "5m"),
@@ -183,11 +184,13 @@ def _enough() -> list[Case]:
     ):
         record = f"workload_model_name_objective:latency_seconds:p{quantile}_increase{window}"
         query = f"count by (namespace, workload) ({record})"
-        last = min(_minutes(window), 600)
+        last = _minutes(window)
+        over = last + (60 if _first(window) == 60 else 5)
         for each in (20, 19):
             found = {**CHAT, "value": "1"}
             once = requests(1, lambda total: f"0+{total / 5:g}x5 {total:g}x{MINUTES}", each=each)
-            expected = [(at, (found,) if each == 20 else ()) for at in (_first(window), last)]
+            expected = [(at, (found,) if each == 20 else ()) for at in sorted({_first(window), last})]
+            expected += [(over, ())] if each == 20 else []
             cases.append(Case(ALERT, f"{each} requests in {window} (P{quantile})", once, expected, query, step=5))
     return cases
 
