@@ -71,8 +71,7 @@ def show_equal(folder: Path | None, keep: Path | None, seeds: Sequence[int]) -> 
         plain = without[KNOBS.index(1.0)]
         log_missed, hours = log_miss_at(usual, plain.gpu_hours), gpu_hours_at(usual, plain.attainment)
         missed = 1 - plain.attainment
-        best = max(usual, key=lambda point: point.attainment)
-        cell = f"{1 - best.attainment:.3%}, for {best.gpu_hours:.1f}" if log_missed is None else f"{10**log_missed:.3%}"
+        cell = "beyond the knobs" if log_missed is None else f"{10**log_missed:.3%}"
         less = "beyond the knobs" if hours is None else f"{hours:.1f} ({hours / plain.gpu_hours - 1:+.1%})"
         say(f"| {scenario.name[7:]} | {plain.gpu_hours:.1f} | {missed:.3%} | {cell} | {less} |")
         if log_missed is not None:
@@ -81,12 +80,15 @@ def show_equal(folder: Path | None, keep: Path | None, seeds: Sequence[int]) -> 
 
 
 def log_miss_at(points: Sequence[Point], gpu_hours: float) -> float | None:
-    """log10 of the miss rate for so many GPU-hours, on the policy's hull; None where that does not reach them."""
-    for cheaper, dearer in itertools.pairwise(hull(points)):
+    """log10 of the miss rate for so many GPU-hours, on the policy's hull: that of its dearest point for more of them,
+    None for fewer than its cheapest takes.
+    """
+    frontier = hull(points)
+    for cheaper, dearer in itertools.pairwise(frontier):
         if cheaper.gpu_hours <= gpu_hours <= dearer.gpu_hours:
             share = (gpu_hours - cheaper.gpu_hours) / (dearer.gpu_hours - cheaper.gpu_hours)
             return cheaper.log_miss + share * (dearer.log_miss - cheaper.log_miss)
-    return None
+    return frontier[-1].log_miss if gpu_hours >= frontier[-1].gpu_hours else None
 
 
 def played(scenario: Scenario, policy: str, folder: Path | None, seeds: Sequence[int]) -> list[Played]:

@@ -24,9 +24,12 @@ def test_misses_between_two_knobs_are_read_on_a_line_of_their_logarithms() -> No
     assert log_miss_at(POINTS, 120.0) == pytest.approx(-3.0)
 
 
-@pytest.mark.parametrize("gpu_hours", [99.0, 125.0])
-def test_nothing_is_said_beyond_the_knobs_that_were_played(gpu_hours: float) -> None:
-    assert log_miss_at(POINTS, gpu_hours) is None
+def test_for_more_than_the_best_knob_takes_as_few_are_missed_as_there() -> None:
+    assert log_miss_at(POINTS, 125.0) == pytest.approx(-3.0)
+
+
+def test_nothing_is_said_of_fewer_than_the_cheapest_knob_takes() -> None:
+    assert log_miss_at(POINTS, 99.0) is None
 
 
 @dataclass
