@@ -13,6 +13,11 @@ Whatever it comes from, L* is bounded by every cap that is certain: KV cache, th
 reports it *applies*, what a replica was seen running *while it queued*, which is its cap by definition; and what was
 inferred also by 3 × the highest concurrency seen: beyond that a line is a guess. A batch size that was published and
 that nobody applies says nothing.
+
+An applied batch that we cut ourselves, to protect memory, is such a cap as well: for as long as it lasts a replica does
+serve no more, and more replicas are what takes the load off the full ones. It ends with the cut. This tick's report is
+all that counts, nothing is remembered of it (a replica that queues meanwhile is not taken for saturated, see
+``Memory.saturated_sequences``), and what is learned are points of load and latency, which hold at any batch.
 """
 
 from __future__ import annotations

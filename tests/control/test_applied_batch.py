@@ -25,6 +25,19 @@ def test_a_published_batch_counts_only_once_it_is_applied() -> None:
     timeline.expect(replicas=2)  # 64 in flight over 32
 
 
+def test_what_protection_cut_counts_while_it_is_applied_and_leaves_no_trace() -> None:
+    """Queueing behind our own cap shows no cap of the engine's: with the cut the lower capacity ends too."""
+    queued = dict(running=32, waiting=32, ready=1, busiest_running=32, queueing_replicas=1, saturated_sequences=32)
+    timeline = Timeline(POLICY).at("0s", **FULL, kv=0.5, applied_batch=64)
+    timeline.at("5s", **FULL, kv=0.97, applied_batch=64).expect(batch=32)
+    timeline.at("10s", **queued, kv=0.6, applied_batch=32).at("15s", **queued, kv=0.6, applied_batch=32)
+    assert sequences(timeline) == (32.0, "applied_batch")
+    assert timeline.decision is not None
+    assert timeline.decision.next_memory.batch_before_protection is not None
+    timeline.at("20s", **FULL | dict(running=40, busiest_running=40), kv=0.6, applied_batch=64)
+    assert sequences(timeline) == (64.0, "declared")
+
+
 def test_an_engine_that_does_not_report_is_judged_by_what_is_declared() -> None:
     timeline = Timeline(POLICY).at("0s", **FULL, kv=0.5)
     assert sequences(timeline) == (64.0, "declared")
