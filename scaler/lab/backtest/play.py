@@ -15,8 +15,9 @@ from typing import Final, NamedTuple
 
 from scaler.control.arrivals import expected_arrivals
 from scaler.control.decide import decide
-from scaler.control.flow import flow_need
+from scaler.control.flow import FlowNeed, flow_need, mean_running
 from scaler.control.model import Decision, Memory, Now, Reason
+from scaler.control.scale_in import without_room
 from scaler.control.situate import judge_objectives
 from scaler.lab.backtest.counterfactual import Had, Released, at_zero, cap_of, measured_instead
 from scaler.lab.backtest.crowd import Crowd, Pace
@@ -131,6 +132,7 @@ class Player:
     _crowd: Crowd = field(default_factory=Crowd)
     _served: bool = True
     _released: Released = field(default_factory=Released)
+    _ran_mean: float | None = None
 
     def __post_init__(self) -> None:
         self.replicas = Replicas(self.cold_start_seconds)
@@ -165,6 +167,7 @@ class Player:
         if had.ready and not self._served:
             self._released = Released(self._crowd.instead, 0.0)
         self._served = had.ready > 0
+        self._ran_mean = mean_running(self._ran_mean, past, self.tick_seconds)
         if ran is not None:
             cap = cap_of(self.policy, past)
             self._crowd = self._crowd.after(past, ran, had.ready, self.pace, cap, self.tick_seconds)
@@ -182,13 +185,14 @@ class Player:
             )
         self._memory, self.last = decision.next_memory, decision
         metric = float(decision.targets.replicas) if decision.available else None
-        moment = _moment(tick, past, signals, had, self._crowd, decision, self.policy)
+        moment = _moment(tick, past, signals, had, self._crowd, decision, self.policy, self._ran_mean)
         return moment, Wish(metric, decision.targets.active, decision.targets.batch)
 
 
 def _moment(
-    tick: Tick, past: Signals, signals: Signals, had: Had, crowd: Crowd, decision: Decision, policy: Policy
-) -> Moment:
+    tick: Tick, past: Signals, signals: Signals, had: Had, crowd: Crowd, decision: Decision, policy: Policy,
+    ran_mean: float | None,
+) -> Moment:  # fmt: skip
     verdicts = judge_objectives(policy, past)
     running, waiting = known_value(past.running), known_value(past.waiting)
     measured = running + waiting if running is not None and waiting is not None else None
@@ -202,8 +206,8 @@ def _moment(
         paid=tick.paid,
         asked=had.asked,
         ready=had.ready,
-        need=_need(signals, decision, policy) if measured is not None else None,
-        ran_need=_need(past, decision, policy) if measured is not None else None,
+        need=None if measured is None else _need(signals, decision.next_memory.running_mean, decision, policy),
+        ran_need=None if measured is None else _need(past, ran_mean, decision, policy),
         state=decision.state.value,
         broken=_broken([verdict for bound, verdict in verdicts.items() if not bound.endswith("_critical")]),
         critical=_broken([verdict for bound, verdict in verdicts.items() if bound.endswith("_critical")]),
@@ -215,19 +219,32 @@ def _moment(
     )
 
 
-def _need(signals: Signals, decision: Decision, policy: Policy) -> float:
+def _need(signals: Signals, running_mean: float | None, decision: Decision, policy: Policy) -> float:
+    """The flow law's need, as the decision took it: what runs is averaged (held against L*, single moments' noise would
+    count as need), replicas share their room for chance as far as the load was seen to be even, and while the scaler
+    scales in, that room is not counted.
+    """
     ahead_seconds, capacity = policy.replicas.cold_start_seconds, decision.capacity
-    return flow_need(
-        signals,
-        expected_arrivals(policy, signals, capacity, cold_start_seconds=ahead_seconds, elapsed_seconds=0.0),
-        capacity,
-        ready=None,
-        growth=0.0,
-        running_mean=None,
-        load_share=policy.capacity.load_share,
-        uneven=decision.next_memory.unevenness,
-        drain_seconds=policy.replicas.drain_seconds,
-    ).replicas
+    memory, load_share = decision.next_memory, policy.capacity.load_share
+    arrivals = expected_arrivals(policy, signals, capacity, cold_start_seconds=ahead_seconds, elapsed_seconds=0.0)
+
+    def need(uneven: float | None) -> FlowNeed:
+        return flow_need(
+            signals,
+            arrivals,
+            capacity,
+            ready=None,
+            growth=0.0,
+            running_mean=running_mean,
+            load_share=load_share,
+            uneven=uneven,
+            drain_seconds=policy.replicas.drain_seconds,
+        )
+
+    ordinary = need(memory.unevenness)
+    if memory.scale_in_seconds is None:
+        return ordinary.replicas
+    return without_room(need(None), ordinary, load_share).replicas
 
 
 def _broken(verdicts: list[str]) -> bool | None:

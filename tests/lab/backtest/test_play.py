@@ -88,6 +88,22 @@ def test_a_rise_is_answered_at_once_and_serves_after_the_cold_start() -> None:
     assert at(moments, 150).need == pytest.approx(4.0)
 
 
+def test_what_runs_by_chance_in_single_moments_is_no_need_above_the_replicas() -> None:
+    """Nine tenths of what a replica serves, on average; in every other moment more than L*, as chance has it."""
+    steady = enumerate(ticks(1800, lambda at: 0.9))
+    past = [
+        tick._replace(signals=replace(tick.signals, running=Known(5.7 if number % 2 else 3.3, tick.unix)))
+        for number, tick in steady
+    ]
+    moments, _ = played(past, policy_of(**SERVES))
+    assert max(moment.in_flight or 0.0 for moment in moments) == 5.7
+    assert all(moment.need is not None and moment.need <= moment.ready for moment in moments)
+    assert all(moment.ran_need is not None and moment.ran_need <= 1.0 for moment in moments)
+    more = [tick._replace(signals=replace(tick.signals, running=Known(5.7, tick.unix))) for tick in past]
+    moments, _ = played(more, policy_of(**SERVES))
+    assert moments[20].ran_need == pytest.approx(5.7 / 5), "what lasts is need"
+
+
 def test_a_longer_cold_start_is_a_longer_time_at_risk() -> None:
     def short(cold_start: float) -> int:
         moments, _ = played(ticks(900, lambda at: 1.0 if at <= 120 else 4.0), policy_of(**SERVES), cold_start)
