@@ -1,6 +1,6 @@
 """Brings what rules to the engine, and the engine's answer to the scaler: one engine, whose adapter we drive.
 
-In a loop of its own, so that neither a slow engine nor a slow scaler holds back the guard.
+In loops of their own, so that a slow engine does not hold back the guard, nor a slow scaler what the guard wants.
 """
 
 from __future__ import annotations
@@ -48,6 +48,8 @@ class EngineFollower:
         self._running = running
         self._mono = mono
         self._wake = asyncio.Event()
+        self._followed = asyncio.Event()
+        self._ruled = Ruling()
         self._told: AppliedReport | None = None
         self._told_at = self._waiting_at = float("-inf")
         self._waiting_told: int | None = None
@@ -64,23 +66,40 @@ class EngineFollower:
         self._wake.set()
 
     async def run(self) -> None:
-        """Follow until cancelled."""
+        """Follow and tell until cancelled."""
+        async with asyncio.TaskGroup() as loops:
+            loops.create_task(self._follow_for_ever())
+            loops.create_task(self._tell_for_ever())
+
+    async def _follow_for_ever(self) -> None:
         while True:
             self._wake.clear()
-            await self.step()
+            await self.follow()
+            self._followed.set()
             try:
                 async with asyncio.timeout(EVERY_SECONDS):
                     await self._wake.wait()
             except TimeoutError:
                 continue
 
-    async def step(self) -> None:
-        """Bring the engine to what rules now, and tell the scaler if that is new or due."""
+    async def _tell_for_ever(self) -> None:
+        while True:
+            await self._followed.wait()
+            self._followed.clear()
+            await self.tell()
+
+    async def follow(self) -> None:
+        """Bring the engine to what rules now."""
         ruling, before = self._ruling(), self._link.last
         followed = await self._link.follow(ruling.batch_size, may_reload=ruling.may_reload)
+        self._ruled = ruling
         self._log(before, followed, ruling)
         self.changes += followed.changed
-        await self._tell(followed, ruling)
+
+    async def tell(self) -> None:
+        """Tell the scaler how the engine stands to what ruled last, if that is new or due."""
+        followed = self._link.last
+        await self._tell(followed, self._ruled)
         await self._tell_waiting(followed)
 
     async def release(self, seconds: float) -> None:

@@ -1,5 +1,5 @@
 """Brings the rung that rules to the engine, in a loop of its own: waking a model can take a while, and neither the
-batch nor the guard waits for it.
+batch nor the guard waits for it. Nor does a wake wait for a scaler that is slow to be told of the sleep.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ class RungFollower:
         self._report = report
         self._mono = mono
         self._wake = asyncio.Event()
+        self._followed = asyncio.Event()
         self._told: tuple[object, ...] = ()
         self._told_at = self._others_at = float("-inf")
         self._others: AppliedReport | None = None
@@ -65,16 +66,28 @@ class RungFollower:
         return self._with_rung(report)
 
     async def run(self) -> None:
-        """Follow until cancelled."""
+        """Follow and tell until cancelled."""
+        async with asyncio.TaskGroup() as loops:
+            loops.create_task(self._follow_for_ever())
+            loops.create_task(self._tell_for_ever())
+
+    async def _follow_for_ever(self) -> None:
         while True:
             self._wake.clear()
-            await self.step()
+            await self.follow()
+            self._followed.set()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(EVERY_SECONDS):
                     await self._wake.wait()
 
-    async def step(self) -> None:
-        """Bring the engine to the rung that rules now, and tell the scaler if that is new or due."""
+    async def _tell_for_ever(self) -> None:
+        while True:
+            await self._followed.wait()
+            self._followed.clear()
+            await self.tell()
+
+    async def follow(self) -> None:
+        """Bring the engine to the rung that rules now."""
         ruling, before = self._ruling(), self._link.last
         slept = await self._link.follow(ruling.rung, ruling.sleep_level or 1)
         self.changes += slept.changed
@@ -84,7 +97,6 @@ class RungFollower:
             log.warning("rung not applied", wanted=slept.wanted, rung=slept.rung, reason=slept.trouble)
         elif before.trouble and not slept.trouble:
             log.info("the engine is on its rung again", rung=slept.rung)
-        await self._tell(slept)
 
     async def release(self, seconds: float) -> None:
         """At the end: an engine that was put to sleep is woken, within ``seconds``."""
@@ -92,8 +104,9 @@ class RungFollower:
             async with asyncio.timeout(seconds):
                 await self._link.release()
 
-    async def _tell(self, slept: Slept) -> None:
-        """What the engine does not tell is not reported."""
+    async def tell(self) -> None:
+        """Tell the scaler on which rung the engine is, if that is new or due. What it does not tell is not reported."""
+        slept = self._link.last
         if self._report is None or slept.rung is None:
             return
         now, told = self._mono(), (slept.rung, slept.wake_seconds)

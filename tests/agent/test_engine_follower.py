@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from scaler.agent.engine_follower import EngineFollower
 from scaler.agent.ruling import Ruling
 from scaler.consume.contract import REPORT_EVERY_SECONDS, AppliedReport
@@ -41,7 +43,8 @@ class Follows:
 
     async def step(self, seconds: float = 0.0) -> None:
         self.clock.now += seconds
-        await self.follower.step()
+        await self.follower.follow()
+        await self.follower.tell()
 
 
 async def test_what_it_runs_is_told_whoever_set_it() -> None:
@@ -108,3 +111,25 @@ async def test_an_engine_that_keeps_its_queue_itself_tells_nothing() -> None:
     for _ in range(30):
         await follows.step(1)
     assert follows.waiting == []
+
+
+async def test_a_scaler_that_hangs_does_not_hold_back_what_the_guard_wants() -> None:
+    follows, hanging = Follows(engine := Engine()), asyncio.Event()
+
+    async def hangs(_: AppliedReport) -> bool:
+        await hanging.wait()
+        return False
+
+    follows.follower._report = hangs
+    running = asyncio.create_task(follows.follower.run())
+    try:
+        async with asyncio.timeout(5):
+            while not follows.follower.followed.batch:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            follows.ruling = Ruling(4, None, "hold", None, "guard", may_reload=False)
+            follows.follower.changed()
+            while engine.size != 4:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)

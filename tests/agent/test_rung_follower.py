@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from scaler.agent.local_guard import LocalGuard
 from scaler.agent.ruling import Ruling, rule
 from scaler.agent.rung_follower import RungFollower
@@ -47,7 +49,8 @@ class Follows:
     async def step(self, rung: str = "awake", seconds: float = 0.0) -> None:
         self.clock.now += seconds
         self.ruling = Ruling(rung=rung, sleep_level=2)  # type: ignore[arg-type]
-        await self.follower.step()
+        await self.follower.follow()
+        await self.follower.tell()
 
 
 async def test_it_goes_to_sleep_at_the_level_told_and_wakes_and_says_both_at_once() -> None:
@@ -96,3 +99,24 @@ async def test_at_the_end_it_is_woken() -> None:
     await follows.step("asleep")
     await follows.follower.release(1.0)
     assert follows.engine.level is None
+
+
+async def test_a_scaler_that_hangs_does_not_hold_back_a_wake() -> None:
+    follows, hanging = Follows(), asyncio.Event()
+
+    async def hangs(_: AppliedReport) -> bool:
+        await hanging.wait()
+        return False
+
+    follows.follower._report = hangs
+    running = asyncio.create_task(follows.follower.run())
+    try:
+        async with asyncio.timeout(5):
+            for rung, level in (("asleep", 2), ("awake", None)):
+                follows.ruling = Ruling(rung=rung, sleep_level=2)  # type: ignore[arg-type]
+                follows.follower.changed()
+                while follows.engine.level != level:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
