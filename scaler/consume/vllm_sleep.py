@@ -34,7 +34,8 @@ PAUSES_FROM: Final = (0, 17)
 #: How long falling asleep may take (weights copied to host memory), and waking (read from disk, at level 2).
 SLEEP_SECONDS, WAKE_SECONDS = 120.0, 600.0
 
-_SAMPLE: Final = re.compile(r"vllm[:_](engine_sleep_state|num_requests_running|num_requests_waiting)\{(.*)\}\s+(\S+)")
+_LINE: Final = re.compile(r"vllm[:_](engine_sleep_state|num_requests_running|num_requests_waiting)(?=[ {])(.*)")
+_SAMPLE: Final = re.compile(r"(?:\{(.*)\})?\s+(\S+)(?:\s.*)?")
 _LEVELS: Final = {"weights_offloaded": 1, "discard_all": 2}
 
 
@@ -58,13 +59,16 @@ class VllmSleep:
         asleep = answer.get("is_sleeping") if isinstance(answer, dict) else None
         if not isinstance(asleep, bool):
             raise EngineError("GET /is_sleeping: no is_sleeping in the answer; is this vLLM's port?")
-        told, busy = list[int](), list[float]()
+        told, busy = list[int](), dict[str, float]()
         for name, labels, value in _samples(await self._http.text("GET", "/metrics")):
             if name == "engine_sleep_state":
                 told += [level if value else 0 for word, level in _LEVELS.items() if f'"{word}"' in labels]
-            elif math.isfinite(value):
-                busy.append(value)
-        return EngineSleep(asleep, max(told, default=None) if asleep else None, int(sum(busy)) if busy else None)
+            else:
+                busy[name] = busy.get(name, 0.0) + value
+        requests = sum(busy.values()) if len(busy) == 2 else math.nan  # running alone, or waiting, is not all it has
+        return EngineSleep(
+            asleep, max(told, default=None) if asleep else None, int(requests) if math.isfinite(requests) else None
+        )
 
     async def sleep(self, level: int) -> None:
         """Refused for a version that would go on computing."""
@@ -93,10 +97,13 @@ class VllmSleep:
 
 
 def _samples(page: str) -> Iterator[tuple[str, str, float]]:
-    """(name without its prefix, labels, value) of the lines that tell of sleep and of requests."""
+    """(name without its prefix, labels, value) of the lines that tell of sleep and of requests. A line that cannot be
+    read has the value NaN: what it said is not nothing.
+    """
     for line in page.splitlines():
-        if (said := _SAMPLE.match(line)) is not None:
+        if (begun := _LINE.fullmatch(line)) is not None:
+            said = _SAMPLE.fullmatch(begun[2])
             try:
-                yield said[1], said[2], float(said[3])
+                yield begun[1], (said[1] or "") if said else "", float(said[2]) if said else math.nan
             except ValueError:
-                continue
+                yield begun[1], "", math.nan

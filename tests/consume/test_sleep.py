@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from aiohttp import web
 
 from scaler.consume.engine import EngineError, NoSleepError
 from scaler.consume.rung_link import AGAIN_SECONDS, LOOK_SECONDS, RungLink
@@ -86,6 +87,45 @@ async def test_an_engine_with_requests_or_that_does_not_tell_is_not_put_to_sleep
         engine.running, engine.waiting, engine.stats = 0, 0, True
         clock.now += AGAIN_SECONDS
         assert (await link.follow("asleep")).rung == "asleep"
+
+
+RUNNING, WAITING = "vllm:num_requests_running", "vllm:num_requests_waiting"
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        f'{RUNNING}{{engine="0"}} NaN\n{WAITING}{{engine="0"}} 0.0\n',
+        f'{RUNNING}{{engine="0"}} 0.0\n{RUNNING}{{engine="1"}} NaN\n{WAITING}{{engine="0"}} 0.0\n',
+        f'{RUNNING}{{engine="0"}} 0.0\n{RUNNING}{{engine="1" 3.0\n{WAITING}{{engine="0"}} 0.0\n',
+        f'{RUNNING}{{engine="0"}} three\n{WAITING}{{engine="0"}} 0.0\n',
+        f'{WAITING}{{engine="0"}} 0.0\n',
+        f'{RUNNING}{{engine="0"}} 0.0\n',
+    ],
+)
+async def test_what_cannot_be_read_of_its_requests_is_not_none_of_them(page: str) -> None:
+    engine = SleepingVllm()
+
+    async def metrics(_: web.Request) -> web.Response:
+        return web.Response(text=page)
+
+    engine.metrics = metrics  # type: ignore[method-assign]
+    async with serving(*engine.routes()) as http:
+        slept = await RungLink(VllmSleep(http), mono=Clock()).follow("asleep")
+    assert slept.trouble == "not put to sleep: it does not tell how many requests it has"
+    assert engine.asked == []
+
+
+@pytest.mark.parametrize("labels", ["", '{engine="0"}', '{model_name="a} b",engine="0"}'])
+async def test_its_requests_are_read_however_they_are_labelled(labels: str) -> None:
+    engine = SleepingVllm()
+
+    async def metrics(_: web.Request) -> web.Response:
+        return web.Response(text=f"{RUNNING}{labels} 2.0\n{WAITING}{labels} 1.0 1700000000\n{RUNNING}_x{labels} 9\n")
+
+    engine.metrics = metrics  # type: ignore[method-assign]
+    async with serving(*engine.routes()) as http:
+        assert (await VllmSleep(http).look()).busy == 3
 
 
 async def test_a_wake_is_measured_from_the_request_until_the_engine_says_that_it_is_awake() -> None:
