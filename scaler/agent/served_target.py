@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -28,6 +29,9 @@ from scaler.consume.contract import (
 
 #: For how long a target from here may be used.
 VALID_SECONDS: Final = 20.0
+#: What stands for a target that is not the scaler's (whose begin at 1) but the guard's alone, or nobody's. An engine
+#: that reports it follows none of the scaler's.
+NOBODYS_GENERATION: Final = 0
 
 
 class ServedTargets:
@@ -85,6 +89,8 @@ class ServedTargets:
             report = parse_report(await request.read())
         except ContractError as error:
             return web.json_response({"error": str(error)}, status=400)
+        if report.generation == NOBODYS_GENERATION:
+            report = replace(report, generation=None)
         if not await self._reported(report):
             return web.json_response({"error": "the scaler did not take it; the agent's log says why"}, status=502)
         return web.json_response({"accepted": True}, status=202)
@@ -95,7 +101,7 @@ class ServedTargets:
             batch_size=ruling.batch_size,
             token_budget=ruling.token_budget,
             admission=ruling.admission,
-            generation=ruling.generation or 0,
+            generation=ruling.generation or NOBODYS_GENERATION,
             valid_until=_until(),
             valid_seconds=VALID_SECONDS,
         )

@@ -121,6 +121,21 @@ async def test_what_it_applied_goes_on_to_the_scaler() -> None:
     assert rules.reports == [report, report]
 
 
+@pytest.mark.parametrize("ruling", [Ruling(), Ruling(4, None, "hold", None, "guard")])
+async def test_an_engine_that_follows_no_target_of_the_scalers_is_told_to_it_as_one_that_follows_none(
+    ruling: Ruling,
+) -> None:
+    rules = Rules()
+    rules.ruling = ruling
+    async with serving(rules) as (session, _):
+        async with session.get(PATH) as answer:
+            generation = (await answer.json())["generation"]
+        report = AppliedReport("llama-0", 4, 2048, "open", 3, generation)
+        async with session.post("/v1/workloads/chat/m/applied", data=report.body()) as answer:
+            assert answer.status == 202
+    assert rules.reports == [AppliedReport("llama-0", 4, 2048, "open", 3, None)]
+
+
 @pytest.mark.parametrize("body", [b"", b"{}", json.dumps({"replica": "x", "batch_size": 0}).encode(), b"x" * 5000])
 async def test_a_bad_report_goes_nowhere(body: bytes) -> None:
     rules = Rules()
