@@ -128,6 +128,20 @@ class Browser:
         """By how many pixels the page is wider than the window."""
         return int(self.driver.execute_script("return document.documentElement.scrollWidth - innerWidth"))  # type: ignore[no-untyped-call]
 
+    def spills(self, selector: str) -> list[str]:
+        """The texts that stick out of the right edge of an element there: the page need not be wider for it."""
+        script = """
+            const found = [];
+            for (const box of document.querySelectorAll(arguments[0])) {
+                for (const each of box.querySelectorAll("*")) {
+                    if (each.getBoundingClientRect().right > box.getBoundingClientRect().right + 1)
+                        found.push(each.textContent);
+                }
+            }
+            return found;
+        """
+        return list(self.driver.execute_script(script, selector))  # type: ignore[no-untyped-call]
+
     def audit(self) -> list[str]:
         """What stands in the way of a person with other eyes or hands: names, contrast, focus order, headings."""
         found: list[str] = self.driver.execute_script(AUDIT.read_text())  # type: ignore[no-untyped-call]

@@ -16,7 +16,7 @@ from scaler.control.model import Admission, Code, LoadState, Memory, Now, Reason
 from scaler.control.season import Expected, Season, Skill
 from scaler.policy.model import Budget, Gpu, GpuGroup, Idle, Price, PriceWindow
 from scaler.serve.snapshot import Snapshot, SourceHealth
-from scaler.signals.model import Known, Stale
+from scaler.signals.model import Known, Stale, Unknown
 from tests.real import chromium
 from tests.real.chromium import Browser
 from tests.real.page_served import NOW, hour, served
@@ -326,11 +326,19 @@ def test_every_state_can_be_read_in_both_schemes_on_a_phone_and_by_a_screen_read
 ) -> None:
     for state in LoadState:
         workloads.add(f"states/{state}", snapshot(f"states/{state}", state=state, decided_at=Now(START, NOW)))
-    lost = snapshot("states/lost", state=LoadState.UNKNOWN, available=False, decided_at=Now(START, NOW))
+    lost = snapshot(
+        "states/lost",
+        state=LoadState.UNKNOWN,
+        available=False,
+        signals=replace(SIGNALS, running=Unknown("connection refused")),
+        decided_at=Now(START, NOW),
+    )
     workloads.add("states/lost", lost)
     page.scheme(scheme)
     page.sees("states/stalled", "#workloads")
     assert page.audit() == []
+    page.size(360, 740)
+    assert page.spills("#workloads tbody tr") == []
     page.size(390, 844)
     assert page.audit() == []
     assert page.overflow() == 0
