@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import pickle
 import zlib
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from datetime import UTC, datetime
@@ -25,8 +24,8 @@ from scaler.signals.model import CATALOG, Signals
 
 #: Adjustments kept for ``/decisions`` and ``explain``.
 KEPT = 200
-#: The newest, which are still looked at and changed while their effect shows.
-PLAIN = 2
+#: The newest, which is still looked at and changed while its effect shows. (Two in a row within a window are rare.)
+PLAIN = 1
 
 
 class AdjustmentLog(Sequence[Adjustment]):
@@ -36,7 +35,7 @@ class AdjustmentLog(Sequence[Adjustment]):
 
     def __init__(self, kept: int = KEPT) -> None:
         self._kept = kept
-        self._packed: deque[bytes] = deque()
+        self._packed: list[bytes] = []  # even an empty deque takes 0.7 KiB
         self._plain: list[Adjustment] = []
 
     def append(self, made: Adjustment) -> None:
@@ -45,7 +44,7 @@ class AdjustmentLog(Sequence[Adjustment]):
         if len(self._plain) > PLAIN:
             self._packed.append(_packed(self._plain.pop(0)))
         if len(self) > self._kept:
-            self._packed.popleft()
+            del self._packed[0]
 
     def __len__(self) -> int:
         return len(self._packed) + len(self._plain)

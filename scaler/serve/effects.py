@@ -46,7 +46,8 @@ def measure_effects(adjustments: AdjustmentLog, snapshot: Snapshot) -> None:
     """Complete the effects for which a whole window has passed. Looks at the entries of the last windows alone."""
     now, moved_since = snapshot.decided_at.mono, False
     for place in range(len(adjustments) - 1, -1, -1):
-        entry, effect = adjustments[place], adjustments[place].effect
+        entry = adjustments[place]
+        effect = entry.effect
         if effect is None:
             if (snapshot.decided_at.utc - entry.at).total_seconds() > 2 * snapshot.policy.window_seconds:
                 return

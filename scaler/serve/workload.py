@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from dataclasses import dataclass, field
 
 from scaler.control.model import Memory
@@ -65,4 +64,4 @@ class Workload:
     judging: asyncio.Lock = field(default_factory=asyncio.Lock)
     waiters: set[asyncio.Future[None]] = field(default_factory=set)
     called: ScaledObjectRef | None = None
-    metadata_changes: deque[float] = field(default_factory=lambda: deque(maxlen=CONFLICT_CHANGES))
+    metadata_changes: tuple[float, ...] = ()

@@ -274,7 +274,7 @@ class Workloads:
         now, changes, first = self.mono(), workload.metadata_changes, workload.metadata is None
         changed = workload.seen is not None and fingerprint(workload.seen) != fingerprint(metadata)
         if changed and (not changes or now - changes[-1] > self.tick_seconds):
-            changes.append(now)
+            workload.metadata_changes = changes = (*changes, now)[-CONFLICT_CHANGES:]
         workload.seen = dict(metadata)
         if len(changes) == CONFLICT_CHANGES and now - changes[0] <= CONFLICT_SECONDS:
             raise PolicyError(

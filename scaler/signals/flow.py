@@ -6,6 +6,7 @@ window × pods.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil, floor
@@ -97,7 +98,7 @@ class ArrivalCounts:
 
     origin: float
     until: float
-    counts: tuple[float, ...] = ()
+    counts: Sequence[float] = ()
 
     def counted(self, amount: float, since: float, until: float) -> ArrivalCounts:
         """With ``amount`` more arrivals, spread over ``(since, until]``; what lies before ``origin`` is left out."""
@@ -111,14 +112,16 @@ class ArrivalCounts:
                     counts[slot] += amount * overlap / (until - since)
         surplus = max(0, last - COUNTS_KEPT - 1)
         origin = self.origin + surplus * RECENT_SECONDS
-        return ArrivalCounts(origin, max(until, self.until), tuple(counts[surplus:]))
+        return ArrivalCounts(origin, max(until, self.until), array("d", counts[surplus:]))
 
     def trend(self, read_until: float) -> ArrivalTrend | None:
         """Where arrivals stand and go, by the slots that are over and, as of ``read_until``, wholly read: what some
         endpoint has not told yet is missing from the later ones, and would look like a fall.
         """
         number = max(0, floor((min(read_until, self.until) - self.origin) / RECENT_SECONDS + _EDGE))
-        return fit_trend(self.counts[:number], RECENT_SECONDS, self.until - self.origin - number * RECENT_SECONDS)
+        return fit_trend(
+            tuple(self.counts[:number]), RECENT_SECONDS, self.until - self.origin - number * RECENT_SECONDS
+        )
 
     @property
     def dispersion(self) -> float | None:

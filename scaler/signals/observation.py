@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from scaler.signals.model import Applied, Signal
@@ -10,10 +10,14 @@ from scaler.signals.model import Applied, Signal
 
 @dataclass(frozen=True, slots=True)
 class Buckets:
-    """One histogram series as exposed: upper bounds (ascending, the last one inf), cumulative counts, sum, count."""
+    """One histogram series as exposed: upper bounds (ascending, the last one inf), cumulative counts, sum, count.
+
+    What was read is kept until the next read, for every series of every replica: its counts come as an ``array``, which
+    takes a quarter of what a tuple of numbers does.
+    """
 
     bounds: tuple[float, ...]
-    cumulative: tuple[float, ...]
+    cumulative: Sequence[float]
     sum: float
     count: float
 

@@ -17,7 +17,7 @@ from scaler.signals.observation import Buckets
 #: for all samples.
 _Layout = dict[str, tuple[tuple[float, ...], int, int]]
 #: What counts are kept in, by the largest they may be: they are whole, unless a replica's late ones were shared out.
-_WHOLE = (("H", 0xFFFF), ("I", 0xFFFF_FFFF))
+_WHOLE = (("B", 0xFF), ("H", 0xFFFF), ("I", 0xFFFF_FFFF))
 
 
 class PackedLatencies(Mapping[str, Buckets]):

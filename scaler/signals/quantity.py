@@ -5,6 +5,7 @@ derived. Pure functions from samples to numbers; :mod:`scaler.signals.reading` d
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
@@ -94,7 +95,7 @@ def mean(name: str, derived: Derived, samples: Samples, ranks: Ranks) -> dict[st
     for count in derived.count:
         counts.update(_per_engine(samples.get(count, ()), ranks))
     return {
-        series: Buckets((math.inf,), (counts[series],), total, counts[series])
+        series: Buckets((math.inf,), array("d", (counts[series],)), total, counts[series])
         for series, total in seconds_spent(name, derived, samples, ranks).items()
         if series in counts
     }
@@ -189,4 +190,4 @@ def _buckets(rows: list[tuple[float, float]], total: float, count: float | None,
         return None
     if scale != 1.0:
         bounds, total = tuple([bound * scale for bound in bounds]), total * scale
-    return Buckets(shared_bounds(bounds), cumulative, total, count)
+    return Buckets(shared_bounds(bounds), array("d", cumulative), total, count)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from array import array
 from pathlib import Path
 
 import pytest
@@ -199,8 +200,8 @@ TTFT = histogram("vllm:time_to_first_token_seconds")
 def test_a_histogram_is_put_together_per_series() -> None:
     body = TTFT + histogram("vllm:time_to_first_token_seconds", 'model_name="n"', 7, bounds=("0.5", "0.05"))
     assert read(body).histograms["ttft"] == {
-        'model_name="m"': Buckets((0.1, math.inf), (2.0, 5.0), 1.5, 5.0),
-        'model_name="n"': Buckets((0.05, 0.5, math.inf), (2.0, 2.0, 7.0), 1.5, 7.0),
+        'model_name="m"': Buckets((0.1, math.inf), array("d", (2.0, 5.0)), 1.5, 5.0),
+        'model_name="n"': Buckets((0.05, 0.5, math.inf), array("d", (2.0, 2.0, 7.0)), 1.5, 7.0),
     }
 
 
