@@ -1,8 +1,8 @@
-"""The last adjustments of one workload: the newest as they are, the others packed.
+"""The last adjustments of one workload, packed.
 
 An adjustment holds a whole decision and the value of every signal, some 2 KiB of objects; two hundred of them, a day of
 a busy workload, were six times as much as all the rest of it. Packed they take a fifth, and only who reads the log pays
-for that.
+for that. Of the newest, when it was made and its effect are kept beside it: every tick looks whether that has shown.
 """
 
 from __future__ import annotations
@@ -24,30 +24,27 @@ from scaler.signals.model import CATALOG, Signals
 
 #: Adjustments kept for ``/decisions`` and ``explain``.
 KEPT = 200
-#: The newest, which is still looked at and changed while its effect shows. (Two in a row within a window are rare.)
-PLAIN = 1
 
 
 class AdjustmentLog(Sequence[Adjustment]):
     """At most ``kept`` adjustments, oldest first; one more drops the oldest."""
 
-    __slots__ = ("_kept", "_packed", "_plain")
+    __slots__ = ("_kept", "_newest", "_packed")
 
     def __init__(self, kept: int = KEPT) -> None:
         self._kept = kept
-        self._packed: list[bytes] = []  # even an empty deque takes 0.7 KiB
-        self._plain: list[Adjustment] = []
+        self._packed: list[bytes] = []
+        self._newest: tuple[datetime, Effect | None] | None = None
 
     def append(self, made: Adjustment) -> None:
         """Take the newest."""
-        self._plain.append(made)
-        if len(self._plain) > PLAIN:
-            self._packed.append(_packed(self._plain.pop(0)))
+        self._packed.append(_packed(made))
+        self._newest = made.at, made.effect
         if len(self) > self._kept:
             del self._packed[0]
 
     def __len__(self) -> int:
-        return len(self._packed) + len(self._plain)
+        return len(self._packed)
 
     @overload
     def __getitem__(self, place: int) -> Adjustment: ...
@@ -56,18 +53,21 @@ class AdjustmentLog(Sequence[Adjustment]):
     def __getitem__(self, place: int | slice) -> Adjustment | list[Adjustment]:
         if isinstance(place, slice):
             return [self[each] for each in range(*place.indices(len(self)))]
-        place = range(len(self))[place]
-        plain_from = len(self._packed)
-        return self._plain[place - plain_from] if place >= plain_from else _unpacked(self._packed[place])
+        return _unpacked(self._packed[place])
 
     def __setitem__(self, place: int, adjustment: Adjustment) -> None:
         """Replace one: its effect is known now."""
         place = range(len(self))[place]
-        plain_from = len(self._packed)
-        if place >= plain_from:
-            self._plain[place - plain_from] = adjustment
-        else:
-            self._packed[place] = _packed(adjustment)
+        self._packed[place] = _packed(adjustment)
+        if place == len(self) - 1:
+            self._newest = adjustment.at, adjustment.effect
+
+    def effect(self, place: int) -> tuple[datetime, Effect | None]:
+        """When the adjustment at ``place`` was made, and its effect. The newest's is at hand."""
+        if self._newest is not None and place == len(self) - 1:
+            return self._newest
+        entry = self[place]
+        return entry.at, entry.effect
 
     def size_bytes(self) -> int:
         """What the packed ones take up."""

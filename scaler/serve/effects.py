@@ -46,10 +46,9 @@ def measure_effects(adjustments: AdjustmentLog, snapshot: Snapshot) -> None:
     """Complete the effects for which a whole window has passed. Looks at the entries of the last windows alone."""
     now, moved_since = snapshot.decided_at.mono, False
     for place in range(len(adjustments) - 1, -1, -1):
-        entry = adjustments[place]
-        effect = entry.effect
+        at, effect = adjustments.effect(place)
         if effect is None:
-            if (snapshot.decided_at.utc - entry.at).total_seconds() > 2 * snapshot.policy.window_seconds:
+            if (snapshot.decided_at.utc - at).total_seconds() > 2 * snapshot.policy.window_seconds:
                 return
             continue
         if effect.after is not None:
@@ -57,7 +56,7 @@ def measure_effects(adjustments: AdjustmentLog, snapshot: Snapshot) -> None:
         since = now - effect.made_mono
         if since >= effect.window_seconds:
             done = replace(effect, after=performance(snapshot), after_seconds=since, overlapped=moved_since)
-            adjustments[place] = replace(entry, effect=done)
+            adjustments[place] = replace(adjustments[place], effect=done)
         moved_since = moved_since or since > 0
 
 

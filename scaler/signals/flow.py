@@ -37,7 +37,7 @@ class Increment:
 
     since: float
     until: float
-    flows: tuple[float, ...] = NOTHING
+    flows: Sequence[float] = NOTHING
     latencies: Mapping[str, Buckets] = field(default_factory=dict)
 
     @property
@@ -173,4 +173,4 @@ def _compact(increment: Increment) -> Increment:
     """The same in less memory: it will be kept for the length of the window."""
     if isinstance(increment.latencies, PackedLatencies) or not increment.latencies:
         return increment
-    return replace(increment, latencies=PackedLatencies(increment.latencies))
+    return replace(increment, flows=array("d", increment.flows), latencies=PackedLatencies(increment.latencies))

@@ -9,7 +9,7 @@ from itertools import islice
 import pytest
 
 from scaler.control.model import Code, Reason, Target
-from scaler.serve.adjustment_log import KEPT, PLAIN, AdjustmentLog
+from scaler.serve.adjustment_log import KEPT, AdjustmentLog
 from scaler.serve.adjustments import adjustment_between
 from scaler.serve.snapshot import Adjustment
 from scaler.signals.model import Known
@@ -27,7 +27,7 @@ def made(number: int) -> Adjustment:
     return replace(adjustment, at=START + timedelta(minutes=number))
 
 
-@pytest.mark.parametrize("count", [0, 1, PLAIN, PLAIN + 1, 30])
+@pytest.mark.parametrize("count", [0, 1, 2, 30])
 def test_what_was_appended_is_what_is_read_in_any_order(count: int) -> None:
     log, wanted = AdjustmentLog(), [made(number) for number in range(count)]
     for each in wanted:
@@ -58,6 +58,21 @@ def test_what_became_of_one_can_be_told_later() -> None:
     assert [place for place, each in enumerate(log) if each.workload == "known now"] == [0, 5, 9]
     with pytest.raises(IndexError):
         log[10] = made(10)
+
+
+def test_effects_are_told_of_each_before_and_after_they_are_known() -> None:
+    log = AdjustmentLog()
+    for number in range(3):
+        log.append(made(number))
+    for place in (2, 1, 2):
+        effect = log[place].effect
+        assert effect is not None
+        log[place] = replace(log[place], effect=replace(effect, after_seconds=60.0 + place))
+    known = [log.effect(place) for place in range(3)]
+    assert [at for at, _ in known] == [START + timedelta(minutes=number) for number in range(3)]
+    assert [effect and effect.after_seconds for _, effect in known] == [None, 61.0, 62.0]
+    log.append(made(3))
+    assert [effect and effect.after_seconds for _, effect in map(log.effect, range(4))] == [None, 61.0, 62.0, None]
 
 
 def test_a_full_one_is_small() -> None:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from scaler.control.model import Now, Targets
+from scaler.serve.adjustment_log import AdjustmentLog
 from scaler.serve.adjustments import adjustment_between
 from scaler.serve.decision_document import adjustment
 from scaler.serve.effects import effect_sentence, measure_effects
 from scaler.serve.render import workload_detail
-from scaler.serve.snapshot import Adjustment, Snapshot
+from scaler.serve.snapshot import Effect, Snapshot
 from scaler.signals.model import Known, Unknown
 from tests.serve.tide import SIGNALS, START, FakeWorkloads, latency, snapshot
 
@@ -32,7 +32,7 @@ class Log:
     """The log of one workload, told a snapshot per tick as the loop tells it."""
 
     def __init__(self) -> None:
-        self.entries: deque[Adjustment] = deque(maxlen=200)
+        self.entries = AdjustmentLog()
         self.last: Snapshot | None = None
 
     def tick(self, snap: Snapshot) -> None:
@@ -100,22 +100,22 @@ def test_a_change_of_state_alone_has_no_effect_to_measure() -> None:
 def test_looking_for_effects_ends_at_what_is_measured() -> None:
     """200 entries of an hour cost no more than those of the last window."""
 
-    class Counted(deque[Adjustment]):
+    class Counted(AdjustmentLog):
         looks = 0
 
-        def __getitem__(self, place: Any) -> Any:
+        def effect(self, place: int) -> tuple[datetime, Effect | None]:
             self.looks += 1
-            return super().__getitem__(place)
+            return super().effect(place)
 
     log = Log()
-    log.entries = Counted(maxlen=200)
+    log.entries = Counted()
     for tick in range(150):
         log.tick(at(5.0 * tick, batch=16 + tick % 2))
     log.entries.looks = 0
     log.tick(at(1000.0))
     log.entries.looks = 0
     log.tick(at(1005.0))
-    assert log.entries.looks <= 4
+    assert log.entries.looks <= 2
 
 
 def test_it_stands_in_the_workloads_document() -> None:
