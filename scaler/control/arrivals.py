@@ -154,6 +154,14 @@ def _weighed(trend: float, doubt: float, usual: float, error: float, noise: floa
     return trend if both <= 0.0 else (trend * variance + usual * doubted) / both
 
 
+def outlasts_counts(capacity: CapacityEstimate) -> bool:
+    """Whether a request stays in a replica at least as long as the counts are that φ is measured over: then what comes
+    in shorter bunches evens out within it, and what runs there by chance is known.
+    """
+    mu = capacity.requests_per_second
+    return mu is not None and capacity.sequences >= RECENT_SECONDS * mu
+
+
 def is_news(reading: Reading, expected: float, dispersion: float) -> bool:
     """Whether the reading exceeds what was expected by more than noise explains (Anscombe's normal approximation)."""
     seen = math.sqrt(reading.rate * reading.seconds / dispersion + 0.375)

@@ -14,9 +14,10 @@ no more than one replica each. Whoever waits at the gateway can go to any.
 Several replicas need less room for chance than each alone (:mod:`scaler.control.evenness`): that is ``pooled``.
 
 The guard needs no rates. L* leaves a quarter of the concurrency at which the objective just holds (L°) for chance:
-what runs on average (running⁻) may not use it, what runs at this moment may. (Lab, slow 70B days: with the moment's
-held against L*, noise bought a tenth of the GPU-hours.) Until a residence time gives μ*, what is in flight stands in
-for the flow: (running + waiting + pending)/L*.
+what runs on average (running⁻) may not use it, what runs at this moment may; of that, where requests stay long, as much
+as is certain: one deviation less. (Lab, slow 70B days: with the moment's held against L*, noise bought a tenth of the
+GPU-hours.) Until a residence time gives μ*, what is in flight stands in for the flow:
+(running + waiting + pending)/L*.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from scaler.control.arrivals import Arrivals
+from scaler.control.arrivals import Arrivals, outlasts_counts
 from scaler.control.capacity_estimate import CapacityEstimate
 from scaler.control.evenness import pooled
 from scaler.control.model import Code, Reason, Target
@@ -32,6 +33,8 @@ from scaler.signals.model import Signals, at_least, known_value
 
 #: What runs is averaged over about so many seconds.
 RUNNING_MEAN_SECONDS = 120.0
+#: What runs at a moment is by chance up to so many (Poisson's) deviations more than what goes on running.
+RUNNING_DEVIATIONS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +125,11 @@ def _occupied(
     running: float, running_mean: float | None, capacity: CapacityEstimate, load_share: float, uneven: float | None
 ) -> tuple[float, float, float]:
     """(replicas, sequences, sequences a replica) of what runs: on average as far as the replicas' common room allows,
-    at this moment up to all of it.
+    at this moment up to all of it, and no more of that than is certain.
     """
     mean, share = running if running_mean is None else running_mean, min(load_share, 1.0)
+    if outlasts_counts(capacity):
+        running = max(0.0, running - RUNNING_DEVIATIONS * math.sqrt(running))
     alone, moment = mean / capacity.sequences, share * running / capacity.sequences
     lasting = pooled(alone, uneven, load_share)
     if moment > lasting:

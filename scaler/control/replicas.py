@@ -1,7 +1,8 @@
 """How many replicas: the flow law's need, a jump's or a latency breach's on top of it, and the pace of the way down.
 
-Up is immediate. Down goes to the highest need of the last ``down_window_seconds``, at most half per
-``down_step_seconds``, and only when arrivals, running, waiting and ready are known from every replica.
+Up is immediate. Down goes to the highest need of the last ``down_window_seconds``, or where that was noise to what
+settled arrivals need (:mod:`scaler.control.settled`); at most half per ``down_step_seconds``, and only when arrivals,
+running, waiting and ready are known from every replica.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from scaler.control.evenness import pooled
 from scaler.control.jump import JumpSeen, jump_reason
 from scaler.control.model import Cause, Code, Reason, Suppressed, Target
 from scaler.control.season import SEASON_SIGNAL
+from scaler.control.settled import settled_replicas
 from scaler.control.situation import Situation, wants_service
 from scaler.signals.model import known_value
 
@@ -236,14 +238,14 @@ def _paced(situation: Situation, need: int, needs: tuple[tuple[float, int], ...]
         )
         return current, [held]
     replicas = situation.policy.replicas
-    age, highest = max(needs, key=lambda entry: entry[1])
+    highest, window_left = _needed_lately(situation, need, needs)
     suppressed: list[Suppressed] = []
     target = min(current, max(need, highest))
     if target > need:
-        left = max(0.0, replicas.down_window_seconds - age)
-        suppressed.append(
-            Suppressed(Code.DOWN_WINDOW, Target.REPLICAS, need, target, "needed_replicas", float(highest), None, left)
+        held = Suppressed(
+            Code.DOWN_WINDOW, Target.REPLICAS, need, target, "needed_replicas", float(highest), None, window_left
         )
+        suppressed.append(held)
     half = math.ceil(current / 2)
     since = situation.memory.since_replicas_down_seconds
     left = 0.0 if since is None else max(0.0, replicas.down_step_seconds - since - situation.elapsed_seconds)
@@ -252,6 +254,18 @@ def _paced(situation: Situation, need: int, needs: tuple[tuple[float, int], ...]
         suppressed.append(Suppressed(Code.DOWN_STEP, Target.REPLICAS, target, least, remaining_seconds=left or None))
         target = least
     return target, suppressed
+
+
+def _needed_lately(situation: Situation, need: int, needs: tuple[tuple[float, int], ...]) -> tuple[int, float | None]:
+    """The highest need of the down window and for how much longer it counts; what settled arrivals need, if that is
+    less: it counts as long as it is so.
+    """
+    age, highest = max(needs, key=lambda entry: entry[1])
+    settled = settled_replicas(situation) if highest > need else None
+    suffice = highest if settled is None else max(need, math.ceil(settled - _DUST))
+    if suffice < highest:
+        return suffice, None
+    return highest, max(0.0, situation.policy.replicas.down_window_seconds - age)
 
 
 def _rate(situation: Situation) -> float | None:

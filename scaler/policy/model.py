@@ -102,7 +102,8 @@ class ReplicaRange(Group):
     drain_seconds: PositiveSeconds = 60.0
     """In how long a backlog should be worked off: replicas are bought for it."""
     down_window_seconds: Seconds = 300.0
-    """Replicas go down only to the highest need of this long."""
+    """Replicas go down only to the highest need of this long; where the arrivals of four times as long lie on one
+    line, a higher need was noise and holds nothing."""
     down_step_seconds: Seconds = 120.0
     """At most half of the replicas are given up per this long."""
 
