@@ -1,7 +1,8 @@
 """The flow law: how many replicas the load occupies, before any hold, floor or ceiling.
 
     n = max(pooled(λ⁺/μ*) + drain + pending/(T_drain·μ*), pooled(running⁻/L*), running/L°)
-    drain = min((waiting + growth)/(T_drain·μ*), replicas with a queue)
+    drain = queued + growth/(T_drain·μ*), of that no more than ready replicas
+    queued = min(waiting/(T_drain·μ*), replicas with a queue)
 
 Demand is a flow, a backlog is a stock: a backlog taken for steady demand asks for many times too much. λ⁺ is what
 :mod:`scaler.control.arrivals` expects. The second term buys what drains the backlog within ``drain_seconds``, also the
@@ -9,7 +10,9 @@ part of it that is certain to come: while arrivals exceed what is ready, the que
 is asked for now can serve (``growth``; lab, 0 to 200 req/s at once, 60 s cold start: without it the last third of the
 replicas is asked for when the queue is there, a cold start too late). Requests that wait *in* an engine stay with it,
 however many replicas are added: a replica with a queue is at most wholly taken up by it, so the drain of those counts
-no more than one replica each. Whoever waits at the gateway can go to any.
+no more than one replica each, also once more of them are ready (lab, the same jump: else a second time as many are
+asked for as the first ones come, a quarter of the GPU-hours for nothing). What will queue will do so in those that are
+ready now: its drain takes up no more than these. Whoever waits at the gateway can go to any.
 
 Several replicas need less room for chance than each alone (:mod:`scaler.control.evenness`): that is ``pooled``.
 
@@ -107,7 +110,7 @@ def flow_need(
         queueing = known_value(signals.queueing_replicas)
         drain = waiting / (drain_seconds * mu)
         drain = drain if queueing is None else min(drain, queueing)
-        drain = max(drain, min((waiting + growth) / (drain_seconds * mu), float(ready or 0)))
+        drain = max(drain, min(drain + growth / (drain_seconds * mu), float(ready or 0)))
         drain += pending / (drain_seconds * mu)
         alone = arrivals.rate / mu
         served = pooled(alone, uneven, load_share)

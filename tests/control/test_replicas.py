@@ -109,3 +109,9 @@ def test_a_queue_inside_one_engine_takes_up_that_engine_and_no_more() -> None:
     stuck = load(100, waiting=12_000, queueing_replicas=1, ready=1)
     Timeline(POLICY).at("0s", **stuck).expect(replicas=11)
     Timeline(POLICY).at("0s", **load(100, ready=1), pending=1200).expect(replicas=12)  # the gateway's anyone can take
+
+
+def test_the_old_queue_of_one_engine_asks_for_nothing_again_once_the_others_are_there() -> None:
+    stuck = load(100, waiting=12_000, queueing_replicas=1, ready=1)
+    came = load(100, waiting=12_000, queueing_replicas=1, ready=11)
+    Timeline(POLICY).at("0s", **stuck).expect(replicas=11).at("1m", **came).expect(need=11, replicas=11)
