@@ -1,8 +1,8 @@
 """What is learned of one replica's capacity: latencies and time in the engine, as lines over what runs in it.
 
-Every ``window_seconds`` gives one point: sequences running per replica, and the mean TPOT and residence (e2e less
-queueing) of the requests that finished. Those were slow or fast by what ran while *they* did: what ran is averaged over
-a residence, and a window says nothing in which it differs much from that, or before which, within two residences,
+Every ``window_seconds`` gives one point: sequences running per replica, as the requests that finished met them
+(:mod:`scaler.control.learned_window`), and these requests' mean TPOT and residence (e2e less queueing). A window says
+nothing in which what ran differs much from what had run over a residence, or before which, within two residences,
 replicas came or went, sequences were preempted or a batch was held down. (Lab: without this the last requests of a
 surge, which finish in emptied replicas, taught that L* is 1.) Through the points, older ones counting ever less, go
 least-squares lines:
@@ -11,9 +11,12 @@ least-squares lines:
 
 The mean is fitted because it is exact; a P95 from buckets is only known to lie in one, and a fit to bucket bounds is a
 staircase. Their ratio ρ is pushed into what each window's bucket allows, at whatever load, until it satisfies them all.
+It is the ratio while the same number runs: a window's P95 is put beside the mean where one request in twenty met more
+(beside the window's own mean, traffic that varies within a minute made 1.1 into 1.45, and L* half of what it is).
 Solved for the objective, (objective/ρ - α)/β is L°, the concurrency at which P95 just meets it, with the uncertainty
 of the fit. What was seen for certain goes before it: a window that met the objective at n puts L° at n or above; and
-before there are points enough for a line, windows that broke an objective at n, and did not queue, put L° below n.
+before there are points enough for a line, windows that broke an objective, and did not queue, put L° below what one
+request in twenty met.
 
 TTFT has no line: it is flat until prompts queue and steep from there, and a line through both says nothing (tried in
 the lab: one minute of overload, and L* was 1).
@@ -26,6 +29,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from scaler.control.learned_window import BEGUN, Window
 from scaler.signals.model import Latency
 
 #: An hour ago counts half.
@@ -33,12 +37,12 @@ HALF_LIFE_SECONDS = 3600.0
 #: Requests that make a mean worth a point, and a P95 worth believing.
 SAMPLES_FOR_MEAN, SAMPLES_FOR_P95 = 5, 20
 #: ρ before anything is known of it, and how far each window moves it towards what its bucket allows.
-TAIL, TAIL_STEP = 1.3, 0.3
+TAIL, TAIL_STEP = 1.15, 0.3
 #: Windows needed before a fit is believed, and how far their concurrencies must spread: standard deviation over mean.
-WINDOWS_NEEDED, SPREAD_NEEDED = 10, 0.1
-#: A window counts if what ran in it was within this share of what ran over the residence before its end.
-STEADY_SHARE = 0.3
-#: And if nothing disturbed the replicas for so many residences before it.
+WINDOWS_NEEDED, SPREAD_NEEDED = 5, 0.1
+#: And before a slope is: two points always lie on a line.
+WINDOWS_FOR_SLOPE = 3
+#: A window counts if nothing disturbed the replicas for so many residences before it.
 RESIDENCES_AFTER = 2.0
 #: Replicas whose KV caches differ by more than this share are not the same.
 SAME_KV_SHARE = 0.1
@@ -55,17 +59,21 @@ class Line:
     products: float = 0.0
     tail: float = TAIL
 
-    def with_point(self, running: float, mean_seconds: float, kept: float, latency: Latency | None = None) -> Line:
+    def with_point(self, running: float, mean_seconds: float, kept: float) -> Line:
         """With one point more, the others counting ``kept`` of what they did."""
-        tail = self.tail
-        if latency is not None and latency.samples >= SAMPLES_FOR_P95 and mean_seconds > 0:
-            tail += TAIL_STEP * (min(max(tail, latency.p95.low / mean_seconds), latency.p95.high / mean_seconds) - tail)
         return Line(
             self.total * kept + mean_seconds,
             self.squares * kept + mean_seconds * mean_seconds,
             self.products * kept + running * mean_seconds,
-            tail,
+            self.tail,
         )
+
+    def with_tail(self, mean_seconds: float, latency: Latency) -> Line:
+        """With ρ pushed into what P95 allows beside the mean of requests that met as much as the slowest of these."""
+        if latency.samples < SAMPLES_FOR_P95 or mean_seconds <= 0:
+            return self
+        allowed = min(max(self.tail, latency.p95.low / mean_seconds), latency.p95.high / mean_seconds)
+        return replace(self, tail=self.tail + TAIL_STEP * (allowed - self.tail))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +100,7 @@ class Learned:
     breached_at: float | None = None
     breaches: int = 0
     undisturbed_seconds: float = 0.0
-    window_seconds: float = 0.0
-    window_running: float = 0.0
+    window: Window = BEGUN
     window_ready: int = 0
     lasting_running: float = 0.0
 
@@ -110,18 +117,22 @@ class Learned:
     @property
     def enough(self) -> bool:
         """Whether there are windows enough, at concurrencies different enough, to believe the lines."""
-        if self.windows < WINDOWS_NEEDED or self.weight <= 0:
-            return False
-        return self.spread >= self.weight * (SPREAD_NEEDED * self.mean_running) ** 2
+        return self.windows >= WINDOWS_NEEDED and self.spread_enough
+
+    @property
+    def spread_enough(self) -> bool:
+        """Whether the concurrencies differ enough."""
+        return self.weight > 0 and self.spread >= self.weight * (SPREAD_NEEDED * self.mean_running) ** 2
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One window: sequences running per replica, its latencies, and whether it broke an objective for certain and
-    without a queue.
+    """One window: sequences running per replica as its requests met them, on average and by one request in twenty,
+    their latencies, and whether it met the objective for certain, or broke one for certain and without a queue.
     """
 
     running: float
+    met_by_few: float
     tpot: Latency
     residence_seconds: float
     met: bool
@@ -158,6 +169,8 @@ def accumulated(
     if ready != learned.window_ready:
         return replace(disturbed(learned), window_ready=ready, lasting_running=each)
     weight = -math.expm1(-elapsed_seconds / max(residence_seconds, elapsed_seconds, 1e-9))
+    lasting = learned.lasting_running + (each - learned.lasting_running) * weight
+    residence = residence_at(learned, lasting) or residence_seconds
     return Learned(  # in full: nearly every tick comes by here, and ``replace`` takes three times as long
         learned.identity,
         learned.kv_tokens,
@@ -172,53 +185,61 @@ def accumulated(
         learned.breached_at,
         learned.breaches,
         learned.undisturbed_seconds + elapsed_seconds,
-        learned.window_seconds + elapsed_seconds,
-        learned.window_running + each * elapsed_seconds,
+        learned.window.with_tick(each, lasting, residence, elapsed_seconds),
         ready,
-        learned.lasting_running + (each - learned.lasting_running) * weight,
+        lasting,
     )
 
 
 def steady(learned: Learned, residence_seconds: float) -> bool:
-    """Whether what finished in the full window ran, all of it, in replicas as they are and about as full as now."""
-    mean = learned.window_running / learned.window_seconds
-    even = abs(mean - learned.lasting_running) <= STEADY_SHARE * max(mean, learned.lasting_running)
-    return even and learned.undisturbed_seconds >= learned.window_seconds + RESIDENCES_AFTER * residence_seconds
+    """Whether what finished in the full window ran, all of it, in replicas as they are and about as full as in it."""
+    undisturbed = learned.undisturbed_seconds >= learned.window.seconds + RESIDENCES_AFTER * residence_seconds
+    return undisturbed and learned.window.even
 
 
 def disturbed(learned: Learned) -> Learned:
     """The same after something that slows requests and is not the load: none of their window counts."""
     if learned.undisturbed_seconds == 0.0:
         return learned
-    return replace(learned, undisturbed_seconds=0.0, window_seconds=0.0, window_running=0.0)
+    return replace(learned, undisturbed_seconds=0.0, window=BEGUN)
 
 
 def begun_anew(learned: Learned) -> Learned:
     """With the next window begun, and no point for the full one."""
-    return replace(learned, window_seconds=0.0, window_running=0.0)
+    return replace(learned, window=BEGUN)
 
 
 def with_point(learned: Learned, point: Point) -> Learned:
     """With one window more, and the next one begun."""
-    n, kept = point.running, 0.5 ** (learned.window_seconds / HALF_LIFE_SECONDS)
+    n, mean, kept = point.running, point.tpot.mean_seconds, 0.5 ** (learned.window.seconds / HALF_LIFE_SECONDS)
     breached_at = None if learned.breached_at is None else learned.breached_at / kept
     if point.breached:
-        breached_at = n if breached_at is None else min(breached_at, n)
+        breached_at = point.met_by_few if breached_at is None else min(breached_at, point.met_by_few)
+    line, slope = learned.tpot.with_point(n, mean, kept), _slope(learned)
+    if slope is not None:
+        line = line.with_tail(mean + max(0.0, slope) * (point.met_by_few - n), point.tpot)
     return replace(
         learned,
         windows=learned.windows + 1,
         weight=learned.weight * kept + 1.0,
         running=learned.running * kept + n,
         squares=learned.squares * kept + n * n,
-        tpot=learned.tpot.with_point(n, point.tpot.mean_seconds, kept, point.tpot),
+        tpot=line,
         residence=learned.residence.with_point(n, point.residence_seconds, kept),
         most_running=max(learned.most_running * kept, n),
         met_at=max(learned.met_at * kept, n) if point.met else learned.met_at * kept,
         breached_at=breached_at,
         breaches=learned.breaches + point.breached,
-        window_seconds=0.0,
-        window_running=0.0,
+        window=BEGUN,
     )
+
+
+def _slope(learned: Learned) -> float | None:
+    """By how much longer a token takes on average for each sequence more, seconds; None: not known yet."""
+    if learned.windows < WINDOWS_FOR_SLOPE or not learned.spread_enough:
+        return None
+    line = learned.tpot
+    return (line.products - learned.running * line.total / learned.weight) / learned.spread
 
 
 def limit(learned: Learned, objective_seconds: float) -> Limit | None:

@@ -45,30 +45,32 @@ def learn(policy: Policy, memory: Memory, signals: Signals, elapsed_seconds: flo
         return (present, *others)  # not known now: the window takes that much longer
     residence = residence_seconds(signals, SAMPLES_FOR_MEAN)
     present = accumulated(present, running, int(ready), residence or policy.window_seconds, elapsed_seconds)
-    if present.window_seconds >= policy.window_seconds:
+    if present.window.seconds >= policy.window_seconds:
         point = None if residence is None else _point(policy, present, signals, residence)
         present = begun_anew(present) if point is None else with_point(present, point)
     return (present, *others)
 
 
 def _held_down(memory: Memory, signals: Signals) -> bool:
-    """Whether requests are slow for something that is not the load: preemptions, or a batch that we hold down and that
-    binds.
+    """Whether requests are slow for something that is not the load: preemptions, or a batch that we hold down, that the
+    engine says it applies, and that binds. (A real engine that follows nobody ran more than the batch published to it
+    for ten minutes, and taught nothing.)
     """
     if known_value(signals.preemptions_recent):
         return True
-    batch = memory.targets.batch if memory.targets and memory.batch_before_protection is not None else None
-    busiest = known_value(signals.busiest_running)
+    if memory.targets is None or memory.batch_before_protection is None or known_value(signals.applied_batch) is None:
+        return False
+    batch, busiest = memory.targets.batch, known_value(signals.busiest_running)
     return batch is not None and (busiest is None or busiest >= BINDING_SHARE * batch)
 
 
 def _point(policy: Policy, learned: Learned, signals: Signals, residence: float) -> Point | None:
-    tpot, running = known_value(signals.tpot_seconds), learned.lasting_running
+    tpot, running = known_value(signals.tpot_seconds), learned.window.met_on_average
     if tpot is None or tpot.samples < SAMPLES_FOR_MEAN or running <= 0 or not steady(learned, residence):
         return None
     objective = tpot_objective(policy, signals)
     met = objective is not None and tpot.against(objective, SAMPLES_FOR_P95) == "met"
-    return Point(running, tpot, residence, met, _breaks(policy, signals, tpot))
+    return Point(running, learned.window.met_by_few, tpot, residence, met, _breaks(policy, signals, tpot))
 
 
 def _breaks(policy: Policy, signals: Signals, tpot: Latency) -> bool:
