@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +13,9 @@ from rich.console import Console
 from scaler.process.options import failed, token_from
 from scaler.serve.ask import ScalerUnreachable, fetch_workload
 from scaler.serve.explain import explain as explain_document
+
+#: Columns where the output is no terminal.
+FILE_WIDTH = 120
 
 
 def explain(
@@ -35,4 +39,6 @@ def explain(
         document = asyncio.run(fetch_workload(url, workload, token_from(read_token_file, "LOADTIDE_READ_TOKEN")))
     except ScalerUnreachable as error:
         raise failed(str(error)) from error
-    Console().print(explain_document(document))
+    # Into a file or a pipe nothing is folded to fit a terminal of 80 columns; COLUMNS still says otherwise.
+    wide = None if Console().is_terminal or "COLUMNS" in os.environ else FILE_WIDTH
+    Console(width=wide).print(explain_document(document))

@@ -19,6 +19,9 @@ Document = dict[str, Any]
 #: How the reason of a signal begins that nothing gives: rows that would only say so are folded into one line.
 NOT_REPORTED = ("no source gives", "no endpoint reports")
 
+#: So many signals that are unknown for one and the same reason (an endpoint that is down) share a line.
+ALIKE = 4
+
 #: Replicas named in one line.
 REPLICAS_NAMED = 5
 
@@ -156,24 +159,31 @@ def _capacity(capacity: Document) -> str:
 
 
 def _signals(signals: list[Document]) -> Iterator[RenderableType]:
-    """A table of signals with value, or the reason there is none; below it, in a line, what no source gives at all."""
-    absent = [
-        signal["signal"]
-        for signal in signals
-        if signal["status"] == "unknown" and str(signal["reason"]).startswith(NOT_REPORTED)
-    ]
+    """A table of signals with value, or the reason there is none; below it, in a line each, what no source gives at
+    all, and what many lack for one and the same reason.
+    """
+    unknown = [signal for signal in signals if signal["status"] == "unknown"]
+    absent = [signal["signal"] for signal in unknown if str(signal["reason"]).startswith(NOT_REPORTED)]
+    lacking: dict[str, list[str]] = {}
+    for signal in unknown:
+        if signal["signal"] not in absent:
+            lacking.setdefault(str(signal["reason"]), []).append(signal["signal"])
+    lacking = {reason: names for reason, names in lacking.items() if len(names) >= ALIKE}
+    folded = {*absent, *(name for names in lacking.values() for name in names)}
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for column in ("signal", "status"):
         table.add_column(column, no_wrap=True)
     table.add_column("value", overflow="fold")
     table.add_column("age", justify="right", no_wrap=True)
     for signal in signals:
-        if signal["signal"] not in absent:
+        if signal["signal"] not in folded:
             word = signal["status"].replace("_", " ")
             age = "" if signal["age_seconds"] is None else duration(signal["age_seconds"])
             table.add_row(signal["signal"], Text(word, _STYLES.get(word, "dim")), _value(signal), age)
     yield Text()
     yield table
+    for reason, names in lacking.items():
+        yield Text(f"unknown, because {reason}: {', '.join(names)}", _STYLES["stale"])
     if absent:
         yield Text(f"no source gives {', '.join(absent)}", "dim")
 

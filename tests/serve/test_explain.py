@@ -183,6 +183,20 @@ def test_what_nothing_measures_is_named_once() -> None:
     assert running.reason.startswith(NOT_REPORTED)
 
 
+def test_what_many_lack_for_one_reason_is_said_once() -> None:
+    """A replica that is down takes all its signals with it: thirty rows of the same words hide everything else."""
+    down = Unknown("0 of 1 endpoints read within 120 s; last failure: connection refused")
+    names = ("arrivals_per_second", "running", "waiting", "kv_use_ratio", "ttft_seconds")
+    text = explained(400, signals=replace(SIGNALS, **dict.fromkeys(names, down)))
+    assert text.count("connection refused") == 1
+    line = next(each for each in text.splitlines() if "connection refused" in each)
+    assert line.startswith("unknown, because 0 of 1 endpoints read within 120 s")
+    assert all(name in line for name in names)
+    assert "pending" in text, "what is known keeps its row"
+    few = explained(400, signals=replace(SIGNALS, running=down, waiting=down))
+    assert few.count("connection refused") == 2, "two are shown where one looks for them"
+
+
 def test_it_ends_with_what_to_do_next() -> None:
     text = explained()
     advice = text.partition("What to do next")[2]
