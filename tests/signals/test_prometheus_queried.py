@@ -53,6 +53,18 @@ def test_what_is_no_quantity_is_held_then_unknown_and_never_zero(values: tuple[f
     assert judged(*values, before=Known(42.0, 0.0), now=121.0) == Queried(Unknown(reason), reason)
 
 
+@pytest.mark.parametrize("aggregation", ["sum", "max"])
+@pytest.mark.parametrize(
+    ("values", "wrong"), [((3.0, float("nan")), "nan"), ((float("nan"), 3.0), "nan"), ((8.0, -5.0), "-5")]
+)
+def test_one_series_that_is_no_quantity_leaves_none_of_the_others(
+    aggregation: str, values: tuple[float, ...], wrong: str
+) -> None:
+    told = judged(*values, aggregation=aggregation)
+    assert isinstance(told.signal, Unknown)
+    assert told.reason == f"the query gives {wrong}, which is no quantity"
+
+
 def test_empty_is_zero_only_if_the_operator_said_so_and_the_answer_is_whole() -> None:
     assert judged(empty_means="zero").signal == Known(0.0, 100.0)
     assert isinstance(judged(empty_means="zero", partial="half").signal, Unknown)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import aiohttp
@@ -23,7 +23,7 @@ _NARROWING_VALUES: Final = 50
 @dataclass(frozen=True, slots=True)
 class _Counted:
     """What was counted: by cluster ("" where series name none). ``at`` is the age of the newest sample, as monotonic
-    time; ``reason`` says why there is none.
+    time; ``reason`` says why there is none, ``partial`` why some may be missing.
     """
 
     asked: float
@@ -31,6 +31,7 @@ class _Counted:
     at: float
     clusters: Mapping[str, KubeState]
     reason: str = ""
+    partial: str = ""
 
 
 class KubeCounts:
@@ -70,7 +71,14 @@ class KubeCounts:
         only = next(iter(said.clusters.values()), KubeState({}, {}))
         # A Prometheus of one cluster need not label its series with it.
         state = only if cluster is None else said.clusters.get(cluster) or said.clusters.get("", KubeState({}, {}))
-        return replica_counts(state, namespace, target, said.at)
+        counts = replica_counts(state, namespace, target, said.at)
+        if not said.partial:
+            return counts
+        # What is there is right; but pods without a node have a series only while there are any, and where one may be
+        # missing they would be taken for loading, and for capacity to come.
+        partial = f"source {self._name}: partial data: {said.partial}"
+        reason = f"{partial}; {counts.reason}" if counts.reason else partial
+        return replace(counts, pending=None, unschedulable=None, reason=reason)
 
     async def _ask(
         self, session: aiohttp.ClientSession, mono: Callable[[], float], namespaces: frozenset[str]
@@ -89,7 +97,7 @@ class KubeCounts:
                 newest = value
         age = 0.0 if newest is None or answer.unix is None else max(0.0, answer.unix - newest)
         clusters = {cluster: read_rows(rows) for cluster, rows in by_cluster.items()}
-        return _Counted(asked, namespaces, asked - age, clusters)
+        return _Counted(asked, namespaces, asked - age, clusters, partial=answer.partial)
 
 
 def query(namespaces: frozenset[str]) -> str:

@@ -57,8 +57,8 @@ def judge(
         several = f"the query gives {len(values)} series; write sum(...) around it, or set prometheus.aggregation"
         return held(several, before, now, hold_seconds)
     value = max(values) if prometheus.aggregation == "max" else sum(values)
-    if not 0 <= value < float("inf"):
-        return held(f"the query gives {value:g}, which is no quantity", before, now, hold_seconds)
+    if wrong := [each for each in (*values, value) if not 0 <= each < float("inf")]:  # the others alone would be less
+        return held(f"the query gives {wrong[0]:g}, which is no quantity", before, now, hold_seconds)
     if not answer.partial:
         return Queried(Known(value, now))
     reason = f"partial data: {answer.partial}"
