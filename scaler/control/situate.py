@@ -208,10 +208,14 @@ def _utilisation(signals: Signals, ready: int | None, flow: FlowNeed) -> float |
     return flow.replicas / ready
 
 
+#: What an engine says of requests it has, or that came to it.
+_REQUESTS = ("running", "waiting", "arrivals_last_per_second")
+
+
 def _without_absent_engine(memory: Memory, signals: Signals) -> Signals:
     """Where zero replicas are asked for, by us or as the cluster says, or a woken replica is still loading, an engine
-    that does not answer is not a lost signal: there is nothing to measure. Anything it *does* say still counts.
-
+    that does not answer is not a lost signal: there is nothing to measure. Anything it *does* say still counts: also
+    the requests that one of several certainly has, though the others are not read.
     """
     targets = memory.targets
     at_zero = known_value(signals.asked_replicas) == 0 or (targets is not None and not targets.active)
@@ -221,6 +225,8 @@ def _without_absent_engine(memory: Memory, signals: Signals) -> Signals:
     missing: dict[str, Any] = {
         name: absent
         for name in CATALOG
-        if name not in NOT_FROM_ENGINES and isinstance(getattr(signals, name), Stale | Unknown)
+        if name not in NOT_FROM_ENGINES
+        and isinstance(signal := getattr(signals, name), Stale | Unknown)
+        and not (name in _REQUESTS and at_least(signal) > 0)
     }
     return replace(signals, **missing)

@@ -46,6 +46,21 @@ def test_what_an_engine_says_counts_although_none_is_asked_for() -> None:
     timeline.expect(active=True)
 
 
+def test_what_one_of_several_engines_says_counts_although_none_is_asked_for() -> None:
+    """One of two still runs requests and the other is not read: no sum, and yet not nothing."""
+    running = Stale(3.0, 1000.0, at_least=3.0)
+    draining = dict(running=running, waiting=0, arrivals=Stale(0.0, 1000.0), ready=Stale(2.0, 1000.0, 1.0))
+    timeline = Timeline(WAKEABLE).at("0s", **traffic(asked_replicas=2))
+    timeline.at("5s", **draining, **NO_DEMAND, asked_replicas=0).at("31m").expect(active=True)
+
+
+def test_a_request_that_reaches_an_engine_on_its_way_to_zero_brings_the_workload_back() -> None:
+    """Until the cooldown ends replicas serve; what one of them certainly runs must not be taken away with it."""
+    timeline = Timeline(WAKEABLE).at("0s", **quiet(2), **NO_DEMAND).at("31m").expect(active=False)
+    partly = dict(running=Stale(1.0, 1000.0, at_least=1.0), ready=Stale(2.0, 1000.0, 1.0), arrivals=Stale(0.0, 1000.0))
+    timeline.at("31m5s", **partly, waiting=Stale(0.0, 1000.0), **NO_DEMAND).expect(active=True)
+
+
 def test_demand_wakes_a_workload_that_another_took_to_zero() -> None:
     timeline = Timeline(WAKEABLE).at("0s", **traffic(asked_replicas=2)).at("5s", **taken_to_zero_by_another())
     timeline.at("10m", **gone(), pending=3, wake_demand=0, asked_replicas=0).expect(active=True, available=True)
