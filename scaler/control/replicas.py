@@ -17,7 +17,7 @@ from scaler.control.jump import JumpSeen, jump_reason
 from scaler.control.model import Cause, Code, Reason, Suppressed, Target
 from scaler.control.season import SEASON_SIGNAL
 from scaler.control.settled import settled_replicas
-from scaler.control.situation import Situation, wants_service
+from scaler.control.situation import DOWN_NEEDS, Situation, satisfied, wants_service
 from scaler.signals.model import known_value
 
 #: Room for floating-point dust before rounding up to a whole replica.
@@ -233,10 +233,9 @@ def _paced(situation: Situation, need: int, needs: tuple[tuple[float, int], ...]
     if need >= current:
         return need, []
     if not situation.may_lower or situation.nobody_to_hear:
-        held = Suppressed(
-            Code.SIGNAL_LOST, Target.REPLICAS, need, current, situation.lost[0] if situation.lost else None
-        )
-        return current, [held]
+        doubtful = (name for name in DOWN_NEEDS if not satisfied(getattr(situation.signals, name)))
+        missing = next(iter((*situation.lost, *doubtful)), None)
+        return current, [Suppressed(Code.SIGNAL_LOST, Target.REPLICAS, need, current, missing)]
     replicas = situation.policy.replicas
     highest, window_left = _needed_lately(situation, need, needs)
     suppressed: list[Suppressed] = []

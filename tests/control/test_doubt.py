@@ -56,6 +56,9 @@ def test_arrivals_alone_lost_blocks_the_way_down_but_not_the_answer() -> None:
     timeline = Timeline(POLICY).at("0s", **busy()).at("1m")
     partly = busy(arrivals=Unknown("no interval"), recent=Unknown(""), last=Unknown(""), running=2)
     timeline.at("1m5s", **partly).at("30m").expect(replicas=6, available=True).held_back(Code.SIGNAL_LOST)
+    assert timeline.decision is not None
+    held = next(each for each in timeline.decision.suppressed if each.code is Code.SIGNAL_LOST)
+    assert held.signal == "arrivals_per_second", "who wonders why nothing goes down is told by what"
 
 
 def test_the_first_reading_has_no_rates_and_is_answered_all_the_same() -> None:
