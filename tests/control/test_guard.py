@@ -14,7 +14,7 @@ from scaler.control.decide import decide
 from scaler.control.guard import guarded
 from scaler.control.model import Admission, Code, Decision, Memory, Now
 from scaler.policy.model import Batch, Policy, ReplicaRange
-from scaler.signals.model import Known, Signals
+from scaler.signals.model import Known, Signals, Stale
 from tests.control.test_invariants import some_policy, some_signals
 from tests.control.timeline import MIDNIGHT, Timeline
 
@@ -43,6 +43,16 @@ def test_an_emergency_between_two_ticks_shrinks_what_runs_and_holds_admission() 
     assert light(timeline, 1.0, kv_use_ratio=0.94, busiest_running=50) is None
     assert light(timeline, 2.0, **FULL) is not None
     timeline.expect(batch=25, admission=Admission.HOLD, replicas=4).because(Code.MEMORY_PRESSURE, Code.RUNNING)
+
+
+def test_a_replica_that_is_not_read_does_not_take_the_protection_from_those_that_are() -> None:
+    """KV use of several is the greatest: with one of them silent it is still at least what the others show."""
+    for signal, seen in (("kv", 0.97), ("preempted", 3.0)):
+        some = dict(running=Stale(100.0, 1000.0, 50.0), ready=Stale(2.0, 1000.0, 1.0))
+        timeline = Timeline(LOADED).at("0s", **BUSY)
+        timeline.at("5s", **BUSY | some | {signal: Stale(seen, 1000.0, at_least=0.0)}).expect(batch=64)
+        timeline.at("10s", **BUSY | some | {signal: Stale(seen, 1000.0, at_least=seen)}).expect(batch=25)
+        timeline.because(Code.MEMORY_PRESSURE)
 
 
 def test_it_waits_for_the_effect_of_its_last_move_across_ticks() -> None:
