@@ -10,15 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from math import inf
 
 from scaler.signals import counters
 from scaler.signals.exposition import Exposition, Labels, Sample, parse
 from scaler.signals.family import Family, sample_names
 from scaler.signals.gateway_preset import GatewayPreset
 from scaler.signals.observation import Demand, ReadFailure
+from scaler.signals.quantity import LARGEST_COUNT
 
 _SHOWN = 5
+#: Of a counter: beyond it a float no longer tells one request.
+_LARGEST_TOTAL = 2.0**53
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,7 @@ def read_gateway(
         for name, sample in _samples(family, exposition.samples):
             labels = sample.labels
             if ours(labels) and not excluded(labels) and _flagged(labels, family):
-                if 0 <= sample.value < inf:
+                if 0 <= sample.value <= (LARGEST_COUNT if family.kind == "gauge" else _LARGEST_TOTAL):
                     series[f"{name}{{{labels.text}}}"] = sample.value
                 else:
                     doubts.append(f"{key}: {exposition.spellings[name]} is {sample.value:g}; that series is left out")

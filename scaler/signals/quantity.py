@@ -16,6 +16,9 @@ from scaler.signals.observation import Buckets
 
 #: Ratios lie in 0..1, and a little over by rounding; beyond this the value is something else (a percentage).
 LARGEST_RATIO: Final = 1.5
+#: No engine or gateway holds more requests, nor an engine more tokens. A greater number is a mistake (a time stamp, a
+#: count of bytes) that would buy every GPU there is; and a few of the greatest floats add up to infinity.
+LARGEST_COUNT: Final = 1e9
 
 Samples = Mapping[str, Sequence[Sample]]
 #: Where each series of an endpoint goes: labels that only tell copies apart are no part of its name.
@@ -50,8 +53,8 @@ def gauge(key: str, name: str, family: Family, samples: Samples, ranks: Ranks) -
     values = [value * family.scale for value in _gauge_values(name, family, samples, ranks).values()]
     total, greatest = sum(values), max(values)
     if family.combine == "sum":
-        if total == math.inf:
-            raise NotAQuantityError("is too large to add up")
+        if total > LARGEST_COUNT:
+            raise NotAQuantityError(f"is {total:g}, more than any engine has")
         return {key: total}
     if greatest > LARGEST_RATIO:
         raise NotAQuantityError(f"is {greatest:g}, which is no ratio (a percentage needs scale: 0.01 in the preset)")

@@ -209,6 +209,8 @@ BROKEN = 'interceptor_request_concurrency{route_namespace="ai",route_name="chat}
         'interceptor_request_concurrency{route_name="chat"} NaN\n',
         'interceptor_request_concurrency{route_name="chat"} -1\n',
         'interceptor_request_concurrency{route_name="chat"} +Inf\n',
+        'interceptor_request_concurrency{route_name="chat"} 1.76e9\n',
+        'interceptor_request_count_total{code="503",route_name="chat"} 1e300\n',
         'interceptor_request_count_total{code="503",route_name="chat"} NaN\n',
         f"{BROKEN}process_cpu_seconds_total 12\n",
     ],

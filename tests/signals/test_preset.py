@@ -287,6 +287,14 @@ def test_a_broken_or_repeated_line_is_a_warning() -> None:
     assert warned(sample, "lines that repeat a series", ": 1")
 
 
+@pytest.mark.parametrize("value", ["1.76e9", "1.7e308", "1000000001"])
+def test_a_number_of_requests_that_no_engine_has_is_unknown(value: str) -> None:
+    """A time stamp where a count belongs; and a few of the greatest floats, of several pods, would be infinity."""
+    sample = read(QUEUE.replace(" 3", f" {value}") + NEW_KV)
+    assert sample.gauges.keys() == {"kv_use", "kv_use_mean"}
+    assert warned(sample, "waiting: vllm:num_requests_waiting is", "more than any engine has")
+
+
 @pytest.mark.parametrize("broken", ['vllm:num_requests_running{engine="1",model_name="m} 7', "9x", "7 until now 1"])
 def test_a_broken_line_of_one_engine_does_not_leave_the_sum_of_the_others(broken: str) -> None:
     """The others alone look like less load: with the first of two engines idle, like none."""

@@ -45,6 +45,7 @@ def test_g5_02_c_several_series_are_refused_with_their_count_unless_the_operator
         ((float("nan"),), "the query gives nan, which is no quantity"),
         ((float("inf"),), "the query gives inf, which is no quantity"),
         ((-1.0,), "the query gives -1, which is no quantity"),
+        ((1e300,), "the query gives 1e+300, which is no quantity"),
     ],
 )
 def test_what_is_no_quantity_is_held_then_unknown_and_never_zero(values: tuple[float, ...], reason: str) -> None:

@@ -13,6 +13,9 @@ from scaler.signals.observation import Queried
 from scaler.signals.prometheus.answer import Answer
 from scaler.signals.prometheus.api import Api, QueryError
 
+#: Of requests, tokens a second, and whatever else a signal may be: more is a mistake, and adds up to infinity at last.
+_LARGEST = 1e12
+
 
 async def ask_all(
     session: aiohttp.ClientSession,
@@ -57,7 +60,7 @@ def judge(
         several = f"the query gives {len(values)} series; write sum(...) around it, or set prometheus.aggregation"
         return held(several, before, now, hold_seconds)
     value = max(values) if prometheus.aggregation == "max" else sum(values)
-    if wrong := [each for each in (*values, value) if not 0 <= each < float("inf")]:  # the others alone would be less
+    if wrong := [each for each in (*values, value) if not 0 <= each <= _LARGEST]:  # the others alone would be less
         return held(f"the query gives {wrong[0]:g}, which is no quantity", before, now, hold_seconds)
     if not answer.partial:
         return Queried(Known(value, now))
