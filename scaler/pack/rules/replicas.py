@@ -14,6 +14,7 @@ from scaler.pack.series import (
     FAILED_LOADS,
     HELD_BACK,
     KUBE_READY,
+    LOADING,
     NEEDED,
     OWN_READY,
     READY,
@@ -29,7 +30,7 @@ _CHANGES, _EACH_WAY = 6, 3
 _LATELY = "5m"
 #: Told to be awake, and asleep.
 _NOT_WOKEN = f"{ASLEEP} > 0 and on ({WORKLOAD}) {CALLED_AWAKE} == 1"
-#: The default of ``replicas.load_timeout_seconds``: how long a woken replica may take.
+#: The default of ``replicas.load_timeout_seconds``; of a load that is under way the policy's own is waited for.
 _LOAD_TIME = "15m"
 
 
@@ -75,14 +76,14 @@ def _demand() -> tuple[Alert, ...]:
         ),
         Alert(
             "DemandWithoutReplicas",
-            unanswered,
+            f"{unanswered}\nunless on ({WORKLOAD}) {LOADING}",  # what loads has the load time of its policy
             severity="critical",
             hold=_LOAD_TIME,
             labels={"cause": "not_ready"},
             summary=summary,
             description=(
-                f"{{{{ $labels.workload }}}} has had waiting requests and no ready replica for {_LOAD_TIME}: it was "
-                "not started, found no node, or does not load."
+                f"{{{{ $labels.workload }}}} has had waiting requests and no ready replica for {_LOAD_TIME}, and "
+                "loadtide is loading none: it was not started, or is ruled by hand."
             ),
         ),
     )

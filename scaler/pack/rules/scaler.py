@@ -19,6 +19,7 @@ from scaler.pack.series import (
     GPU_FREE_EMERGENCY,
     HELD_BACK,
     INFEASIBLE,
+    LOADING,
     NEEDED,
     OBJECTIVE,
     OBJECTIVE_SECONDS,
@@ -108,6 +109,7 @@ def _told() -> tuple[Recording, ...]:
             GPU_FREE_EMERGENCY,
             by("max", WORKLOAD, own(last("loadtide_gpu_free_emergency_ratio", _THRESHOLD_WINDOW))),
         ),
+        Recording(LOADING, _loading()),
         Recording(HELD_BACK, by("max", CODE, own(last(f'loadtide_suppressed{{code=~"{"|".join(_HELD_BACK)}"}}')))),
         # As long as the bounds themselves: what no replica can keep does not page because the scaler is away.
         Recording(
@@ -127,6 +129,17 @@ def _told() -> tuple[Recording, ...]:
         Recording(WAKE_SIGNALS_LOST, by("sum", WORKLOAD, _lost("stale|unknown", "|".join(_WAKE_SIGNALS)))),
         Recording(SOURCE_FAILING, _source_failing()),
     )
+
+
+def _loading() -> str:
+    """How long a replica has been loading, while that is within the load time of the policy: then it is a failed load.
+    Only where loadtide rules: by hand, or paused, a load is tried for ever.
+    """
+    loading, rules = (
+        by("max", WORKLOAD, own(last(each)))
+        for each in ('loadtide_condition_seconds{condition="loading"}', 'loadtide_mode{mode="active"}')
+    )
+    return f"{loading}\nand\n{rules} == 1"
 
 
 def _lost(status: str, signals: str) -> str:

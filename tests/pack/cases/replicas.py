@@ -90,6 +90,28 @@ def _demand() -> list[Case]:
             *silent(1, 14),
         )
     )
+    waits = kept("ready_replicas", 0) | kept("failed_loads", 0) | kept("signal", 1, signal="wake_demand")
+    loads = own("condition_seconds", "0+60x60", condition="loading")
+    active, paused = (kept("mode", 1, mode=mode) for mode in ("active", "paused"))
+    firing = {**page, "cause": "not_ready"}
+    loaded = own("condition_seconds", then((0, 20), ("stale", 1)), condition="loading")
+    cases += [
+        case("not_ready", "a load that may take longer", waits | loads | active, *silent(15, 50)),
+        case("not_ready", "it loads no longer", waits | loaded | active, *silent(35), (36, (firing,))),
+        case(
+            "not_ready",
+            "another condition lasts",
+            waits | kept("condition_seconds", 9, condition="doubt") | active,
+            *fires(15, firing),
+        ),
+        case("not_ready", "a load that nobody counts, for it is paused", waits | loads | paused, *fires(15, firing)),
+        case(
+            "not_ready",
+            "a load, and another mode than active is 0",
+            waits | loads | kept("mode", 0, mode="active") | paused,
+            *fires(15, firing),
+        ),
+    ]
     return cases
 
 
