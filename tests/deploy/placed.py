@@ -47,8 +47,8 @@ def selects(selector: Manifest, labels: Manifest) -> bool:
     return bool(selector) and selector.items() <= labels.items()
 
 
-def hangs_together(rendered: Installed, namespace: str) -> None:
-    """Fails with what does not."""
+def hangs_together(rendered: Installed, namespace: str, account: str = "") -> None:
+    """Fails with what does not. ``account`` is the service account that is not made with it, but given."""
     deployment, service = rendered.one("Deployment"), rendered.one("Service")
     labels = deployment["spec"]["template"]["metadata"]["labels"]
     ports = {port["name"]: port["containerPort"] for port in container(rendered)["ports"]}
@@ -74,7 +74,7 @@ def hangs_together(rendered: Installed, namespace: str) -> None:
     asks_what_is_served(rendered, ports)
     mounts_what_is_there(rendered)
     is_locked_down(rendered)
-    may_do_what_it_asks(rendered, namespace)
+    may_do_what_it_asks(rendered, namespace, account)
 
 
 def agents_hang_together(agents: Manifest, rendered: Installed) -> None:
@@ -176,15 +176,15 @@ def rights(roles: Iterable[Manifest]) -> set[tuple[str, str, tuple[str, ...]]]:
     }
 
 
-def may_do_what_it_asks(rendered: Installed, namespace: str) -> None:
-    """G6-08: exactly what the code asks for, bound to its own account in its own namespace."""
+def may_do_what_it_asks(rendered: Installed, namespace: str, given: str) -> None:
+    """G6-08: exactly what the code asks for, bound to its own account in its own namespace; or to a ``given`` one."""
     roles, bindings = (rendered.of(f"Cluster{kind}") + rendered.of(kind) for kind in ("Role", "RoleBinding"))
     pod = rendered.one("Deployment")["spec"]["template"]["spec"]
-    assert pod["automountServiceAccountToken"] is bool(roles)
+    assert pod["automountServiceAccountToken"] is bool(roles or given)
     assert len(roles) == len(bindings)
     if roles:
         assert rights(roles) == {(each.group, each.resource, each.verbs) for each in ACCESS}
-    accounts = {each["metadata"]["name"] for each in rendered.of("ServiceAccount")} | {"default"}
+    accounts = {each["metadata"]["name"] for each in rendered.of("ServiceAccount")} or {given or "default"}
     assert pod["serviceAccountName"] in accounts
     for binding in bindings:
         (subject,) = binding["subjects"]

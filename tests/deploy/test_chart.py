@@ -54,6 +54,16 @@ RELEASES = {
     ),
     "ha": Release("x", "team-c", REDIS),
     "no rights": Release("x", "team-d", {"rbac": {"create": False}, "serviceAccount": {"create": False}}, custom=False),
+    "own rights": Release(
+        "x",
+        "team-h",
+        {
+            "rbac": {"create": False},
+            "serviceAccount": {"create": False, "name": "given"},
+            "priorityClassName": "system-cluster-critical",
+        },
+        custom=False,
+    ),
     "some namespaces": Release("x", "team-e", {"rbac": {"namespaces": ["chat", "code"]}}, custom=False),
     "agents": Release("x", "team-g", {**OPERATOR, "agent": AGENTS}),
     "memory": Release("x", "team-f", {"store": {"type": "memory"}, "networkPolicy": {"enabled": False}}, custom=False),
@@ -94,7 +104,8 @@ def refused(tools: Tools) -> dict[str, Installed]:
 class TestEveryInstall:
     def test_hangs_together(self, installs: dict[str, Installed], name: str) -> None:
         assert not installs[name].error
-        hangs_together(installs[name], RELEASES[name].namespace)
+        account = RELEASES[name].values.get("serviceAccount", {}).get("name", "")
+        hangs_together(installs[name], RELEASES[name].namespace, account)
 
     def test_is_valid(self, problems: dict[str, dict[str, str]], name: str) -> None:
         assert problems[name] == {}
@@ -231,11 +242,30 @@ def test_scalers_that_share_redis_are_spread_and_not_drained_at_once(installs: d
     assert (spec["replicas"], spec["strategy"]["type"]) == (2, "RollingUpdate")
     spread = spec["template"]["spec"]["topologySpreadConstraints"]
     assert all(selects(each["labelSelector"]["matchLabels"], labels) for each in spread)
-    assert ha.one("PodDisruptionBudget")["spec"]["maxUnavailable"] == 1
+    disruption = ha.one("PodDisruptionBudget")["spec"]
+    assert (disruption["maxUnavailable"], disruption["unhealthyPodEvictionPolicy"]) == (1, "AlwaysAllow")
     assert not ha.of("PersistentVolumeClaim")
     (store,) = [each for each in container(ha)["env"] if each["name"] == "LOADTIDE_STORE"]
     assert store["valueFrom"]["secretKeyRef"] == {"name": "redis", "key": "url"}
     assert not installs["defaults"].of("PodDisruptionBudget")
+
+
+def test_rights_that_an_admin_gives_are_used_and_none_are_made(installs: dict[str, Installed]) -> None:
+    own, without = (
+        installs[name].one("Deployment")["spec"]["template"]["spec"] for name in ("own rights", "no rights")
+    )
+    assert (own["serviceAccountName"], own["automountServiceAccountToken"]) == ("given", True)
+    assert (without["serviceAccountName"], without["automountServiceAccountToken"]) == ("default", False)
+    kinds = {each["kind"] for name in ("own rights", "no rights") for each in installs[name].objects}
+    assert not kinds & {"ServiceAccount", "Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding"}
+
+
+def test_it_is_as_important_as_an_admin_says(installs: dict[str, Installed]) -> None:
+    own, defaults = (
+        installs[name].one("Deployment")["spec"]["template"]["spec"] for name in ("own rights", "defaults")
+    )
+    assert own["priorityClassName"] == "system-cluster-critical"
+    assert "priorityClassName" not in defaults
 
 
 def test_a_policy_file_goes_in_as_it_is(tools: Tools) -> None:
