@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 import yaml
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from scaler.cli import app
@@ -58,6 +59,18 @@ def test_every_alert_has_a_runbook_page_and_every_page_an_alert() -> None:
         assert text.startswith(f"# {name}\n")
         headings = re.findall(r"^## (.+)$", text, re.MULTILINE)
         assert headings == ["What it means", "How to see it", "What to do first", "When to wake someone"], name
+
+
+def test_what_a_runbook_does_in_the_scalers_pod_its_image_has() -> None:
+    """There is no shell in it, and no curl: ``loadtide`` is all that can be run there."""
+    pages = {path.stem: path.read_text() for path in (RULES / "runbooks").glob("*.md")}
+    for name, text in pages.items():
+        here = re.findall(r"scaler's pod: `([^`]+)`", text) + re.findall(r"`(kubectl[^`]* exec [^`]+)`", text)
+        for command in here:
+            asked = re.fullmatch(r"kubectl -n NAMESPACE exec deploy/loadtide -- loadtide (\w+) .*", command)
+            assert asked, f"{name}: {command}"
+            assert asked[1] in get_command(app).commands  # type: ignore[attr-defined]
+    assert "loadtide probe" in pages["SourceDown"]
 
 
 @pytest.mark.parametrize("alert", OURS, ids=lambda alert: f"{alert.name}-{alert.severity}")
