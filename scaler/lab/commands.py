@@ -4,6 +4,7 @@ starts without it.
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -55,6 +56,20 @@ def _list_scenarios() -> None:
 def _failed(text: str) -> typer.Exit:
     typer.secho(text, err=True)
     return typer.Exit(2)
+
+
+def _can_be_written(*paths: Path | None) -> None:
+    """Asked before what takes minutes, not after."""
+    for path in paths:
+        if path is None:
+            continue
+        folder = path.parent
+        if path.is_dir():
+            raise _failed(f"{path} is a folder; write the name of a file in it")
+        if not folder.is_dir():
+            raise _failed(f"{path}: cannot be written (there is no folder {folder}); make it first")
+        if not os.access(path if path.exists() else folder, os.W_OK):
+            raise _failed(f"{path}: cannot be written (permission denied); name another place")
 
 
 def _known(given: Sequence[str], known: Sequence[str], what: str) -> None:
@@ -142,6 +157,7 @@ def simulate(
     _known(chosen, list(POLICIES), "policy")
     if scenario and (file := SCENARIOS[scenario].file) and data is None:
         raise _failed(f"{scenario} needs the trace {file}; give its folder with --data")
+    _can_be_written(report)
     try:
         what = changed(
             SCENARIOS[scenario] if trace is None else of_trace(trace, start=start, seconds=seconds, most=most),
@@ -202,6 +218,7 @@ def score(
     left_out = [each.name for each in wanted if each.file is not None and data is None]
     if not names:
         raise _failed("no scenario is left to play; those with traces of others need --data")
+    _can_be_written(out, markdown)
     begun = time.monotonic()
     try:
         with progress("runs", total=len(names) * seeds * len(policies) * len(KNOBS)) as tell:

@@ -219,6 +219,27 @@ def test_score_writes_rows_and_readings(tmp_path: Path) -> None:
     assert "trickle-8b" in markdown.read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize(
+    ("command", "option", "path", "words"),
+    [
+        ("score", "--out", "nowhere/card.json", "cannot be written (there is no folder"),
+        ("score", "--markdown", "nowhere/card.md", "cannot be written (there is no folder"),
+        ("score", "--out", ".", "is a folder; write the name of a file in it"),
+        ("simulate", "--report", "nowhere/page.html", "cannot be written (there is no folder"),
+    ],
+)
+def test_what_cannot_be_written_is_said_before_anything_is_played(
+    command: str, option: str, path: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("scaler.lab.contest.contest", pytest.fail)
+    monkeypatch.setattr("scaler.lab.contest.measured_truth", pytest.fail)
+    what = ["trickle-8b"] if command == "simulate" else []
+    code, text = invoke(command, *what, option, str(tmp_path / path))
+    assert code == 2, text
+    assert words in " ".join(text.split())
+
+
 def test_the_scaler_starts_without_the_lab() -> None:
     """`loadtide serve` imports of the lab no more than the names of its commands."""
     code = "import sys, scaler.cli; print(sorted(m for m in sys.modules if m.startswith('scaler.lab')))"

@@ -353,6 +353,13 @@ def test_all_three_are_written_into_a_folder(tmp_path: Path) -> None:
     assert {path.name: path.read_text(encoding="utf-8") for path in (tmp_path / "new").iterdir()} == files(Form.JSON)
 
 
+def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    made = CliRunner().invoke(app, ["dashboards", "--out", str(tmp_path / "file" / "new")])
+    assert made.exit_code == 2
+    assert "cannot be written (Not a directory)" in " ".join(made.output.replace("│", "").split())
+
+
 def test_three_dashboards_are_not_printed_as_one_json() -> None:
     made = CliRunner().invoke(app, ["dashboards"])
     assert made.exit_code == 2

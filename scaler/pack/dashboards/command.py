@@ -38,10 +38,15 @@ def dashboards(
     """
     made = files(form, which or tuple(Which), datasource, namespace)
     if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
-        for name, text in made.items():
-            (out / name).write_text(text, encoding="utf-8")
-            typer.echo(out / name)
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+            for name, text in made.items():
+                (out / name).write_text(text, encoding="utf-8")
+                typer.echo(out / name)
+        except OSError as error:
+            raise typer.BadParameter(
+                f"--out {out}: cannot be written ({error.strerror}); name another folder"
+            ) from error
         return
     if form is Form.JSON and len(made) > 1:
         raise typer.BadParameter(
