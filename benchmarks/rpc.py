@@ -37,6 +37,8 @@ METADATA = {
 }
 CONCURRENCY = 32
 WORKLOADS_PER_NAMESPACE = 100
+#: How often it is looked at whether every workload has had its ticks; and so many with a learned season.
+SETTLE_SECONDS, SEASON_TICKS = 5.0, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,19 +52,21 @@ class Sizes:
     throughput_seconds: float = 2.0
     latency_rounds: int = 6
     latency_seconds: float = 5.0
-    settle_seconds: float = 65.0
+    window_ticks: int = 13
 
 
-QUICK = Sizes(throughput_rounds=3, throughput_seconds=1.0, latency_rounds=2, latency_seconds=2.0, settle_seconds=12.0)
+QUICK = Sizes(throughput_rounds=3, throughput_seconds=1.0, latency_rounds=2, latency_seconds=2.0, window_ticks=2)
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What the server says of itself: resident KiB, and the longest stretch for which its event loop was held since the
-    report before, in milliseconds: of time, and of its own CPU (what is more, the machine gave to others).
+    """What the server says of itself: resident KiB, how many ticks every workload has had, and the longest stretch for
+    which its event loop was held since the report before, in milliseconds: of time, and of its own CPU (what is more,
+    the machine gave to others).
     """
 
     kib: int
+    ticks: int
     held_ms: float
     held_cpu_ms: float
 
@@ -188,17 +192,45 @@ class House:
     empty: Percentiles
     held: Report
     kib_per_workload: float
+    kib_of_season: float
     kib_per_stream: float
+
+
+async def filled(running: Server, sizes: Sizes) -> tuple[BareClient, float, Report]:
+    """Every workload known, called through a window, then taught a season: the client, KiB that a season takes up,
+    and how the server stands.
+    """
+    await answered_rightly(running.port, sizes.workloads)
+    client = await connect(running.port)
+    unlearned = await _ticked(running, client, sizes, sizes.window_ticks)
+    await running.tell("season")
+    full = await _ticked(running, client, sizes, unlearned.ticks + SEASON_TICKS)
+    return client, (full.kib - unlearned.kib) / sizes.workloads, full
+
+
+async def _ticked(running: Server, client: BareClient, sizes: Sizes, ticks: int) -> Report:
+    """How the server stands when every workload has had so many ticks, however long that takes."""
+    while (stands := await running.tell("memory")).ticks < ticks:
+        await at_a_rate(client, pairs(sizes.workloads), sizes.calls_per_second, SETTLE_SECONDS)
+    return stands
+
+
+async def memory(sizes: Sizes) -> None:
+    """What a workload takes up, alone."""
+    async with server("loadtide") as running:
+        empty = await running.tell("memory")
+        client, season, full = await filled(running, sizes)
+        client.close()
+    kib = (full.kib - empty.kib) / sizes.workloads
+    _say(f"{sizes.workloads} workloads; of each {season:.1f} KiB are its season")
+    _say(f"result: kb_per_workload={kib:.1f}")
 
 
 async def full_house(sizes: Sizes) -> House:
     """Every workload ticking, streams open, calls on schedule; then one source stops answering."""
     async with server("loadtide") as running:
         empty = await running.tell("memory")
-        await answered_rightly(running.port, sizes.workloads)
-        client = await connect(running.port)
-        await at_a_rate(client, pairs(sizes.workloads), sizes.calls_per_second, sizes.settle_seconds)
-        full = await running.tell("memory")
+        client, season, full = await filled(running, sizes)
         for number in range(sizes.streams):
             client.open_stream(request(f"{SERVICE}/StreamIsActive", ref(number % sizes.workloads).SerializeToString()))
             if number % 50 == 49:
@@ -216,7 +248,7 @@ async def full_house(sizes: Sizes) -> House:
         client = await connect(running.port)
         idle = await _percentiles(running, client, healthy, sizes)
         client.close()
-    kib = (full.kib - empty.kib) / sizes.workloads, (streaming.kib - full.kib) / sizes.streams
+    kib = (full.kib - empty.kib) / sizes.workloads, season, (streaming.kib - full.kib) / sizes.streams
     return House(calm, hanging, idle, held, *kib)
 
 
@@ -269,7 +301,8 @@ async def run(sizes: Sizes) -> None:
         )
     _say(
         f"  the event loop was held for {house.held.held_ms:.0f} ms at most, or {house.held.held_cpu_ms:.0f} ms of its "
-        f"own CPU; {house.kib_per_workload:.1f} KiB a workload, {house.kib_per_stream:.0f} a stream"
+        f"own CPU; {house.kib_per_workload:.1f} KiB a workload ({house.kib_of_season:.1f} of it its season), "
+        f"{house.kib_per_stream:.0f} a stream"
     )
     _say(
         f"result: throughput_ratio={rate / empty_rate:.2f} cpu_ratio={empty_cost / cost:.2f} "
@@ -286,10 +319,11 @@ def _say(text: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="short rounds: to see that it runs, not to quote")
+    parser.add_argument("--memory", action="store_true", help="only what a workload takes up")
     parser.add_argument("--kinds", action="store_true", help="compare kinds of servers with an empty handler instead")
     arguments = parser.parse_args()
     sizes = QUICK if arguments.quick else Sizes()
-    asyncio.run(compare_kinds(sizes) if arguments.kinds else run(sizes))
+    asyncio.run(compare_kinds(sizes) if arguments.kinds else memory(sizes) if arguments.memory else run(sizes))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 
 ``python -m benchmarks.rpc_server KIND``; the port comes as one line of JSON, and each line on standard input is a
 command, answered by a line of how the process stands (:class:`benchmarks.rpc.Report`): ``hang NAME`` makes that
-workload's source never answer again, ``memory`` does nothing.
+workload's source never answer again, ``season`` gives every workload four weeks of a season of its own, ``memory`` does
+nothing.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ import importlib
 import json
 import logging
 import os
+import random
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Coroutine
+from array import array
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -28,13 +31,16 @@ import grpc
 import structlog
 from prometheus_client import CollectorRegistry
 
+from scaler.control.season import SLOTS_KEPT
 from scaler.policy.layers import PolicyFile
+from scaler.policy.model import SLOT_SECONDS, SLOTS_A_DAY, Seasonal
 from scaler.serve import externalscaler_pb2_grpc
 from scaler.serve.collector import shorten_pauses
 from scaler.serve.externalscaler_pb2 import GetMetricsResponse, IsActiveResponse, MetricValue
 from scaler.serve.grpc_server import SERVER_OPTIONS, start_grpc
 from scaler.serve.loop import Loop
 from scaler.serve.rpc_statistics import RpcStatistics
+from scaler.serve.season_backfill import season_of
 from scaler.serve.store import SqliteStore
 from scaler.serve.workloads import Workload, Workloads
 from scaler.signals.observation import Buckets, Demand, EngineSample, Observation
@@ -102,7 +108,7 @@ class FreeSources:
 
 def _grown(buckets: Buckets, factor: float) -> Buckets:
     """Fresh values, as a read makes them; whole ones, as a histogram counts."""
-    cumulative = tuple([float(int(count * factor)) for count in buckets.cumulative])
+    cumulative = array("d", [float(int(count * factor)) for count in buckets.cumulative])
     return Buckets(buckets.bounds, cumulative, buckets.sum * factor, cumulative[-1])
 
 
@@ -136,10 +142,32 @@ async def serve_loadtide(tick_seconds: float) -> None:
         loop = Loop(workloads, SqliteStore(Path(folder) / "memory.db"), observe=sources)
         ticking = asyncio.create_task(loop.run(stopping))
         server = await start_grpc(workloads, "127.0.0.1:0", RpcStatistics(CollectorRegistry()))
-        await _obey(server.port, {"hang": sources.hanging.add})
+        commands: dict[str, Callable[[str], None]] = {
+            "hang": sources.hanging.add,
+            "season": lambda _: _teach(workloads),
+        }
+        await _obey(server.port, commands, lambda: min((each.version for each in _all(workloads)), default=0))
         stopping.set()
         await ticking
         await server.stop(0)
+
+
+def _teach(workloads: Workloads) -> None:
+    """Give every workload what four weeks teach of a season: nights half as busy as days, no two slots quite the same.
+    Each has its own.
+    """
+    now = workloads.utc().timestamp() // SLOT_SECONDS
+    slots = (now - SLOTS_KEPT + 1 + index for index in range(SLOTS_KEPT))
+    rates = {slot * SLOT_SECONDS: random.uniform(1.0, 2.0) / (1 + (slot % SLOTS_A_DAY < 32)) for slot in slots}
+    season = season_of(rates, Seasonal())
+    assert season.period == "daily", season
+    for workload in _all(workloads):
+        own = replace(season, levels="".join(list(season.levels)))
+        workload.memory = replace(workload.memory, season=own)
+
+
+def _all(workloads: Workloads) -> Iterator[Workload]:
+    return filter(None, map(workloads.get, workloads.names()))
 
 
 class Heartbeat:
@@ -166,8 +194,8 @@ class Heartbeat:
         return {"held_ms": late * 1000, "held_cpu_ms": used * 1000}
 
 
-async def _obey(port: int, commands: dict[str, Callable[[str], None]]) -> None:
-    """Announce the port, then do as standard input says until it ends."""
+async def _obey(port: int, commands: dict[str, Callable[[str], None]], ticks: Callable[[], int] = lambda: 0) -> None:
+    """Announce the port, then do as standard input says until it ends. ``ticks`` is how many the last one has had."""
     heartbeat = Heartbeat()
     beating = asyncio.create_task(heartbeat.beat())
     print(json.dumps({"port": port}), flush=True)  # noqa: T201
@@ -179,7 +207,7 @@ async def _obey(port: int, commands: dict[str, Callable[[str], None]]) -> None:
         gc.collect()
         await asyncio.sleep(2 * Heartbeat.BEAT_SECONDS)
         heartbeat.take()  # that was ours
-        print(json.dumps({"kib": resident_kib(), **held}), flush=True)  # noqa: T201
+        print(json.dumps({"kib": resident_kib(), "ticks": ticks(), **held}), flush=True)  # noqa: T201
     beating.cancel()
 
 

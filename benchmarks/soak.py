@@ -2,9 +2,13 @@
 
 One scaler process with a file store; around it everything that comes and goes: polls and HPA requests of two operators,
 streams opened and broken, ScaledObjects that appear and are forgotten, gateways, scrapes, consumers that wait for a
-target, edits of the policy file (some of them bad), engines that answer, refuse and hang. Counted every 5 s from the
-outside, and the tasks from the inside: memory, threads, tasks, sockets. Compared: the last third of the time with the
-second one; the first is for filling windows and logs, which have an end.
+target, edits of the policy file (some of them bad), engines that answer, refuse and hang.
+
+Each third of the time ends with a rest: every caller has gone, nothing is declared, what is not called is forgotten.
+What is still held then, threads, tasks and sockets, must not be more than at the rest before. (Under load the same
+counts say how many happen to be open: streams that live for 5 s, looked at every 5 s, made 2 or 3 sockets of growth
+out of none.) Memory is compared under load, the median of the last third with that of the second: what was once
+freed need not go back to the system. The first third is for filling windows and logs, which have an end.
 """
 
 from __future__ import annotations
@@ -17,11 +21,14 @@ import random
 import statistics
 import sys
 import tempfile
+import threading
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
 import aiohttp
 import grpc
@@ -35,32 +42,67 @@ from scaler.serve.externalscaler_pb2_grpc import ExternalScalerStub
 from scaler.serve.server import Listening, Tokens, run_scaler
 from scaler.serve.store import SqliteStore
 
+T = TypeVar("T")
+
 DECLARED, CALLED, CHURNED = 20, 30, 10
+#: Those that come and go are so many sets by turns, each away for long enough to be forgotten. (Under ever new names
+#: what they learned would pile up: it is kept for a week, of up to 10,000.)
+CHURNED_SETS = 4
 #: KEDA's normal: a trio every 30 s by its poll and one every 15 s for the HPA, of each ScaledObject.
 TRIOS_PER_SECOND = 20 * (DECLARED + CALLED + CHURNED) * (1 / 30 + 1 / 15)
 TOKEN = "tide"
-SAMPLE_SECONDS = 5.0
-#: What the last third may be above the second, as a share and in units: measuring wobbles.
-ALLOWED = {"rss_kib": (0.05, 2048.0), "threads": (0.0, 2.0), "tasks": (0.10, 30.0), "sockets": (0.05, 10.0)}
+#: What is not called is forgotten after so long, and an unused connection to an engine is kept for 15 s: a rest lasts
+#: until then, and for some looks at what is left.
+FORGET_SECONDS, REST_SECONDS, LOOKS_AT_REST = 20.0, 60.0, 15
+#: How far memory may rise, as a share: what has an end (logs, caches) is not all full by then. Nothing else may.
+ALLOWED_SHARE = 0.05
+#: What the names of the threads begin with that asyncio keeps for blocking work: they come as they are needed, up to a
+#: number that is fixed, and stay.
+POOL_THREAD = "asyncio_"
+POOL_THREADS = min(32, (os.cpu_count() or 1) + 4)
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
-    """What the process held at one moment."""
+class Held:
+    """What the process holds now. ``blocks`` are those of memory that Python has in use, ``threads`` are without
+    asyncio's ``pool``, ``sockets`` by whose they are.
+    """
+
+    rss_kib: int
+    blocks: int
+    threads: int
+    pool: int
+    tasks: int
+    sockets: Counter[str]
+
+    def __str__(self) -> str:
+        whose = ", ".join(f"{count} {name}" for name, count in sorted(self.sockets.items()))
+        return (
+            f"{self.rss_kib} KiB, {self.blocks} blocks, {self.threads} threads and {self.pool} of the pool, "
+            f"{self.tasks} tasks, {self.sockets.total()} sockets ({whose})"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Third:
+    """A third of the time: memory while it was called, and the least that was held when it was not."""
 
     rss_kib: float
-    threads: float
-    tasks: float
-    sockets: float
+    at_rest: Held
 
 
 async def child(folder: Path, grpc_port: int, http_port: int) -> None:
-    """The scaler, and a line with its number of tasks every second."""
+    """The scaler, and a line with its tasks and threads every second."""
     configure_logs("error")
 
     async def report() -> None:
         while True:
-            print(json.dumps({"tasks": len(asyncio.all_tasks())}), flush=True)  # noqa: T201
+            held = {
+                "tasks": len(asyncio.all_tasks()),
+                "threads": [thread.name for thread in threading.enumerate()],
+                "blocks": sys.getallocatedblocks(),
+            }
+            print(json.dumps(held), flush=True)  # noqa: T201
             await asyncio.sleep(1.0)
 
     reporting = asyncio.create_task(report())
@@ -70,9 +112,14 @@ async def child(folder: Path, grpc_port: int, http_port: int) -> None:
         listening=Listening(Address("127.0.0.1", grpc_port), Address("127.0.0.1", http_port)),
         tokens=Tokens(TOKEN),
         tick_seconds=1.0,
-        forget_after_seconds=20.0,
+        forget_after_seconds=FORGET_SECONDS,
     )
     reporting.cancel()
+
+
+def declare_nothing(folder: Path) -> None:
+    """The file of a rest."""
+    (folder / "policy.yaml").write_text("workloads: {}\n")
 
 
 def policy(folder: Path, urls: list[str], number: int) -> None:
@@ -90,13 +137,30 @@ def policy(folder: Path, urls: list[str], number: int) -> None:
 
 
 class Load:
-    """Everything that calls the scaler, until the tasks are cancelled."""
+    """Everything that calls the scaler."""
 
-    def __init__(self, folder: Path, urls: list[str], grpc_port: int, http: aiohttp.ClientSession) -> None:
+    def __init__(self, folder: Path, urls: list[str], grpc_port: int, http_port: int) -> None:
         self.calls = 0
         self.refused = 0
-        self._folder, self._urls, self._http, self._grpc_port = folder, urls, http, grpc_port
+        self._folder, self._urls, self._grpc_port, self._http_port = folder, urls, grpc_port, http_port
         self._generation = 0
+        self._over = False
+
+    async def until(self, over: Awaitable[T]) -> T:
+        """Call until ``over``, and leave no connection behind. A caller that fails ends it all."""
+        policy(self._folder, self._urls, self._generation)
+        self._over = False
+        async with aiohttp.ClientSession(f"http://127.0.0.1:{self._http_port}") as self._http:
+            tasks = [asyncio.ensure_future(each()) for each in self._everything()]
+            try:
+                return await over
+            finally:
+                self._over = True
+                for task in tasks:
+                    task.cancel()
+                ended = await asyncio.gather(*tasks, return_exceptions=True)
+                failed = [each for each in ended if not isinstance(each, asyncio.CancelledError)]
+                assert not failed, failed
 
     def ref(self) -> ScaledObjectRef:
         """A declared one, one known from its calls, or one of those that come and go."""
@@ -106,22 +170,21 @@ class Load:
         if kind == "called":
             name = f"called-{random.randrange(CALLED)}"
         else:
-            name = f"churned-{self._generation}-{random.randrange(CHURNED)}"
+            name = f"churned-{self._generation % CHURNED_SETS}-{random.randrange(CHURNED)}"
         return ScaledObjectRef(namespace="soak", name=name, scalerMetadata={"pushEnabled": "true", "replicasMax": "4"})
 
     async def operator(self) -> None:
         """Trios at half of the rate, over one connection that is made anew now and then."""
         while True:
-            async with grpc.aio.insecure_channel(f"127.0.0.1:{self._grpc_port}") as channel:
+            async with (
+                grpc.aio.insecure_channel(f"127.0.0.1:{self._grpc_port}") as channel,
+                asyncio.TaskGroup() as trios,
+            ):
                 stub = ExternalScalerStub(channel)  # type: ignore[no-untyped-call]
                 until = time.monotonic() + 20
-                under_way: set[asyncio.Task[None]] = set()
                 while time.monotonic() < until:
-                    task = asyncio.create_task(self._trio(stub))
-                    under_way.add(task)
-                    task.add_done_callback(under_way.discard)
+                    trios.create_task(self._trio(stub))
                     await asyncio.sleep(2 / TRIOS_PER_SECOND)
-                await asyncio.gather(*under_way)
 
     async def _trio(self, stub: ExternalScalerStub) -> None:
         ref = self.ref()
@@ -134,6 +197,8 @@ class Load:
             try:
                 await call()
             except grpc.aio.AioRpcError as error:
+                if self._over and error.code() is grpc.StatusCode.CANCELLED:
+                    return  # by ourselves: not always does it come as a CancelledError
                 self.refused += 1
                 if error.code() is not grpc.StatusCode.UNAVAILABLE:
                     raise
@@ -141,13 +206,12 @@ class Load:
     async def streams(self) -> None:
         """Thirty streams, left in every way there is: cancelled, and with their whole connection."""
         while True:
-            channel = grpc.aio.insecure_channel(f"127.0.0.1:{self._grpc_port}")
-            stub = ExternalScalerStub(channel)  # type: ignore[no-untyped-call]
-            calls = [stub.StreamIsActive(self.ref()) for _ in range(30)]
-            await asyncio.sleep(5)
-            for call in calls[::2]:
-                call.cancel()
-            await channel.close()
+            async with grpc.aio.insecure_channel(f"127.0.0.1:{self._grpc_port}") as channel:
+                stub = ExternalScalerStub(channel)  # type: ignore[no-untyped-call]
+                calls = [stub.StreamIsActive(self.ref()) for _ in range(30)]
+                await asyncio.sleep(5)
+                for call in calls[::2]:
+                    call.cancel()
 
     async def scrapes(self) -> None:
         while True:
@@ -187,7 +251,7 @@ class Load:
             async with self._http.get(path, headers=headers) as answer:
                 await answer.read()
 
-    def everything(self) -> list[Callable[[], Awaitable[None]]]:
+    def _everything(self) -> list[Callable[[], Awaitable[None]]]:
         """What runs side by side."""
         return [
             *(self.operator, self.operator, self.streams, self.streams, self.scrapes, self.gateways),
@@ -196,8 +260,8 @@ class Load:
         ]
 
 
-async def soak(minutes: float) -> dict[str, float]:
-    """The growth of each quantity, last third over second, and the calls made."""
+async def soak(minutes: float) -> tuple[list[Third], Load]:
+    """The thirds of ``minutes``, and what called meanwhile."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         engine = await asyncio.create_subprocess_exec(
@@ -208,23 +272,22 @@ async def soak(minutes: float) -> dict[str, float]:
         hanging = await asyncio.start_server(_hang, "127.0.0.1", 0)
         dead = f"http://127.0.0.1:{hanging.sockets[0].getsockname()[1]}/metrics"
         urls = [good, good, "http://127.0.0.1:1/metrics", dead]
-        policy(folder, urls, 0)
+        declare_nothing(folder)
         grpc_port, http_port = free_port(), free_port()
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "benchmarks.soak", "--child", str(folder), str(grpc_port), str(http_port)),
             stdout=asyncio.subprocess.PIPE,
         )
+        load, scaler = Load(folder, urls, grpc_port, http_port), Scaler(process, {grpc_port: "gRPC", http_port: "HTTP"})
         try:
-            async with aiohttp.ClientSession(f"http://127.0.0.1:{http_port}") as http:
-                load = Load(folder, urls, grpc_port, http)
-                await asyncio.sleep(3)
-                tasks = [asyncio.ensure_future(each()) for each in load.everything()]
-                samples = await _samples(process, minutes * 60)
-                for task in tasks:
-                    task.cancel()
-                ended = await asyncio.gather(*tasks, return_exceptions=True)
-                failed = [each for each in ended if not isinstance(each, asyncio.CancelledError)]
-                assert not failed, failed
+            await asyncio.sleep(3)
+            thirds = []
+            for _ in range(3):
+                called = await load.until(scaler.watched(minutes * 20 - REST_SECONDS))
+                declare_nothing(folder)
+                left = (await scaler.watched(REST_SECONDS))[-LOOKS_AT_REST:]
+                thirds.append(Third(statistics.median(held.rss_kib for held in called), least(left)))
+                _say(f"at rest: {thirds[-1].at_rest}")
         finally:
             process.terminate()
             status = await process.wait()
@@ -232,7 +295,7 @@ async def soak(minutes: float) -> dict[str, float]:
             await engine.wait()
             hanging.close()
         assert status == 0, f"the scaler ended with {status}"
-        return growth(samples) | {"calls": load.calls, "refused_share": load.refused / max(load.calls, 1)}
+        return thirds, load
 
 
 async def _hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -242,46 +305,81 @@ async def _hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
     writer.close()
 
 
-async def _samples(process: asyncio.subprocess.Process, seconds: float) -> list[Sample]:
-    """One every 5 s until the time is over; the scaler's own lines come every second."""
-    assert process.stdout is not None
-    samples: list[Sample] = []
-    began = time.monotonic()
-    due = began
-    while time.monotonic() < began + seconds:
-        line = await asyncio.wait_for(process.stdout.readline(), 60)
-        assert line, "the scaler has ended"
-        if time.monotonic() < due:
-            continue
-        due += SAMPLE_SECONDS
-        samples.append(_sample(process.pid, json.loads(line)["tasks"]))
-        if len(samples) % 6 == 0:
-            _say(f"{time.monotonic() - began:5.0f} s  {samples[-1]}")
-    return samples
+class Scaler:
+    """The process that is called, looked at from the outside; ``ports`` names its own."""
+
+    def __init__(self, process: asyncio.subprocess.Process, ports: dict[int, str]) -> None:
+        self._process, self._ports = process, ports
+
+    async def watched(self, seconds: float) -> list[Held]:
+        """What it holds, every second for so long: with each line that it writes."""
+        assert self._process.stdout is not None
+        looks: list[Held] = []
+        began = time.monotonic()
+        while time.monotonic() < began + seconds:
+            line = await asyncio.wait_for(self._process.stdout.readline(), 60)
+            assert line, "the scaler has ended"
+            looks.append(self._held(json.loads(line)))
+            if len(looks) % 30 == 0:
+                _say(f"{time.monotonic() - began:5.0f} s  {looks[-1]}")
+        return looks
+
+    def _held(self, told: dict[str, Any]) -> Held:
+        process = Path(f"/proc/{self._process.pid}")
+        status = dict(line.split(":", 1) for line in (process / "status").read_text().splitlines() if ":" in line)
+        pool = sum(name.startswith(POOL_THREAD) for name in told["threads"])
+        assert pool <= POOL_THREADS, f"{pool} threads in a pool of {POOL_THREADS}"
+        return Held(
+            int(status["VmRSS"].split()[0]),
+            told["blocks"],
+            int(status["Threads"]) - pool,
+            pool,
+            told["tasks"],
+            self._sockets(process),
+        )
+
+    def _sockets(self, process: Path) -> Counter[str]:
+        """How many there are of each kind: on its own ports, opened to read engines, and inside the process."""
+        own_port = {}
+        for table in ("tcp", "tcp6"):
+            for line in (process / "net" / table).read_text().splitlines()[1:]:
+                fields = line.split()
+                own_port[fields[9]] = int(fields[1].split(":")[1], 16)
+        whose: Counter[str] = Counter()
+        for each in (process / "fd").iterdir():
+            with suppress(OSError):  # closed meanwhile
+                kind, _, inode = os.readlink(each).partition(":")
+                if kind == "socket":
+                    port = own_port.get(inode.strip("[]"))
+                    whose["inside" if port is None else self._ports.get(port, "to engines")] += 1
+        return whose
 
 
-def _sample(pid: int, tasks: int) -> Sample:
-    status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":" in line)
-    descriptors = 0
-    for each in Path(f"/proc/{pid}/fd").iterdir():
-        with suppress(OSError):
-            descriptors += os.readlink(each).startswith("socket:")
-    return Sample(float(status["VmRSS"].split()[0]), float(status["Threads"]), float(tasks), float(descriptors))
+def least(looks: list[Held]) -> Held:
+    """The least of each that was held: of what is opened and closed while nobody calls, none."""
+    sockets = looks[0].sockets
+    for look in looks[1:]:
+        sockets = sockets & look.sockets
+    return Held(
+        min(look.rss_kib for look in looks),
+        min(look.blocks for look in looks),
+        min(look.threads for look in looks),
+        min(look.pool for look in looks),
+        min(look.tasks for look in looks),
+        sockets,
+    )
 
 
-def growth(samples: list[Sample]) -> dict[str, float]:
-    """By how much the median of the last third is above that of the second, by quantity."""
-    third = len(samples) // 3
-    second, last = samples[third : 2 * third], samples[2 * third :]
-    found = {}
-    for index, quantity in enumerate(ALLOWED):
-        before = statistics.median(astuple(sample)[index] for sample in second)
-        after = statistics.median(astuple(sample)[index] for sample in last)
-        found[quantity] = after - before
-        share, units = ALLOWED[quantity]
-        if after - before > max(share * before, units):
-            found[f"{quantity}_too_much"] = 1.0
-    return found
+def growth(before: Third, after: Third) -> dict[str, float]:
+    """By how much each is more ``after`` than ``before``."""
+    first, last = before.at_rest, after.at_rest
+    return {
+        "rss_kib": after.rss_kib - before.rss_kib,
+        "blocks": last.blocks - first.blocks,
+        "threads": last.threads - first.threads,
+        "tasks": last.tasks - first.tasks,
+        "sockets": last.sockets.total() - first.sockets.total(),
+    }
 
 
 def _say(text: str) -> None:
@@ -298,10 +396,17 @@ def main() -> None:
         asyncio.run(child(Path(folder), int(grpc_port), int(http_port)))
         return
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
-    found = asyncio.run(soak(arguments.minutes))
-    _say("result: " + " ".join(f"{name}_growth={found[name]:g}" for name in ALLOWED) + f" calls={found['calls']:g}")
-    _say(f"{found['refused_share']:.1%} of the calls were refused: engines that hang or refuse, and first ticks")
-    if grown := [name for name in found if name.endswith("_too_much")]:
+    if arguments.minutes * 20 < 2 * REST_SECONDS:
+        parser.error(
+            f"--minutes: {arguments.minutes:g} leaves no time beside three rests of {REST_SECONDS:g} s; 6 does"
+        )
+    (_, before, after), load = asyncio.run(soak(arguments.minutes))
+    found = growth(before, after)
+    allowed = {"rss_kib": ALLOWED_SHARE * before.rss_kib, "blocks": ALLOWED_SHARE * before.at_rest.blocks}
+    _say(f"{load.refused / max(load.calls, 1):.1%} of the calls were refused: engines that hang or refuse, first ticks")
+    _say(f"memory under load: {before.rss_kib:.0f} KiB, then {after.rss_kib:.0f}")
+    _say("result: " + " ".join(f"{name}_growth={more:g}" for name, more in found.items()) + f" calls={load.calls}")
+    if grown := [name for name, more in found.items() if more > allowed.get(name, 0.0)]:
         sys.exit(f"grown: {', '.join(grown)}")
 
 
