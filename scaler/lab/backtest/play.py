@@ -206,10 +206,8 @@ def _moment(
         paid=tick.paid,
         asked=had.asked,
         ready=had.ready,
-        need=None
-        if measured is None
-        else _need(signals, had.ready, decision.next_memory.running_mean, decision, policy),
-        ran_need=None if measured is None else _need(past, math.floor(tick.ready or 0), ran_mean, decision, policy),
+        need=None if measured is None else _need(signals, decision.next_memory.running_mean, decision, policy),
+        ran_need=None if measured is None else _need(past, ran_mean, decision, policy),
         state=decision.state.value,
         broken=_broken([verdict for bound, verdict in verdicts.items() if not bound.endswith("_critical")]),
         critical=_broken([verdict for bound, verdict in verdicts.items() if bound.endswith("_critical")]),
@@ -221,10 +219,10 @@ def _moment(
     )
 
 
-def _need(signals: Signals, ready: int, running_mean: float | None, decision: Decision, policy: Policy) -> float:
+def _need(signals: Signals, running_mean: float | None, decision: Decision, policy: Policy) -> float:
     """The flow law's need, as the decision took it: what runs is averaged (held against L*, single moments' noise would
-    count as need), a backlog is drained by all who are ``ready``, replicas share their room for chance as far as the
-    load was seen to be even, and while the scaler scales in, that room is not counted.
+    count as need), replicas share their room for chance as far as the load was seen to be even, and while the scaler
+    scales in, that room is not counted.
     """
     ahead_seconds, capacity = policy.replicas.cold_start_seconds, decision.capacity
     memory, load_share = decision.next_memory, policy.capacity.load_share
@@ -235,7 +233,7 @@ def _need(signals: Signals, ready: int, running_mean: float | None, decision: De
             signals,
             arrivals,
             capacity,
-            ready=ready,
+            ready=None,
             growth=0.0,
             running_mean=running_mean,
             load_share=load_share,

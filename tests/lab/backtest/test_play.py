@@ -104,19 +104,6 @@ def test_what_runs_by_chance_in_single_moments_is_no_need_above_the_replicas() -
     assert moments[20].ran_need == pytest.approx(5.7 / 5), "what lasts is need"
 
 
-def test_a_backlog_needs_as_many_more_as_drain_it_not_one_for_each_queue() -> None:
-    """180 wait in one of three replicas that each serve one a second; a minute is the time to drain them."""
-    past = [
-        tick._replace(
-            signals=replace(tick.signals, waiting=Known(180.0, tick.unix), queueing_replicas=Known(1.0, tick.unix))
-        )
-        for tick in ticks(60, lambda at: 2.0, ran=3.0)
-    ]
-    past = [tick._replace(signals=replace(tick.signals, ready_replicas=Known(3.0, tick.unix))) for tick in past]
-    moments, _ = played(past, policy_of(**SERVES))
-    assert moments[1].ran_need == pytest.approx(2.0 + 3.0)
-
-
 def test_a_longer_cold_start_is_a_longer_time_at_risk() -> None:
     def short(cold_start: float) -> int:
         moments, _ = played(ticks(900, lambda at: 1.0 if at <= 120 else 4.0), policy_of(**SERVES), cold_start)
