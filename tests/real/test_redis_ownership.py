@@ -36,7 +36,7 @@ pytestmark = pytest.mark.real
 
 PUSHED = {"pushEnabled": "true"}
 #: With four weeks of arrivals and a month's spendings: they are to move with the workload.
-SEASON = Season("Europe/Berlin", "weekly", 71_017_776, 0.5, 12.0, 600.0, "0A.." * 1344, 1344)
+SEASON = Season("Europe/Berlin", "weekly", 71_017_776, levels="0A.." * 1344, slots_known=1344)
 BILL = Bill(datetime(2026, 1, 5, tzinfo=UTC), 321.0, 802.5, "2026-01", 61.0, 7, 36.0)
 STORED = StoredWorkload(
     Memory(idle_seconds=7.0, season=SEASON, bill=BILL), None, {}, datetime(2026, 1, 5, tzinfo=UTC), "", 0.0, 3

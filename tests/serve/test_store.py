@@ -49,7 +49,17 @@ MEMORY = Memory(
     jump_seconds=None,
     waiting=17.0,
     season=Season(
-        "Europe/Berlin", "weekly", 71_017_776, 0.5, 12.0, 600.0, "0A.." * 1344, 1344, Skill(96.0, 1.0, 10.0, 50.0)
+        zone="Europe/Berlin",
+        period="weekly",
+        slot=71_017_776,
+        requests=12.0,
+        seconds=600.0,
+        levels="0A.." * 1344,
+        slots_known=1344,
+        weekly=Skill(96.0, 1.0, 10.0, 50.0),
+        course=(0.25, None, 0.5),
+        slot_foretold=0.5,
+        today=Skill(3.0, 0.5, 1.0, 9.0),
     ),
 )
 

@@ -114,7 +114,9 @@ def test_a_cold_start_is_what_95_of_100_replicas_took(loads: list[float], second
 
 
 def test_a_guessed_capacity_is_called_a_guess(ours: tuple[Remembered, Lived]) -> None:
-    result = studied(ours[0], policy_of(**{"replicas.max": "12", "capacity.sequences": "400"}))
+    result = studied(
+        ours[0], policy_of(**{"replicas.max": "12", "capacity.sequences": "400", "capacity.learn": "false"})
+    )
     assert any("rests on loads that this past never had" in line for line in remarks(result))
     prior = studied(ours[0], policy_of(**{"replicas.max": "12"}))
     assert any("--set capacity.sequences=" in line for line in next_steps(prior, drawn=True))
