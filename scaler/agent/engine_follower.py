@@ -11,14 +11,13 @@ from typing import Final
 
 import structlog
 
+from scaler.agent.follow_and_tell import follow_and_tell
 from scaler.agent.ruling import Ruling
 from scaler.consume.contract import REPORT_EVERY_SECONDS, AppliedReport
 from scaler.consume.link import EngineLink, Followed
 
 log = structlog.get_logger(__name__)
 
-#: How often it looks whether something is to be done, beside being told so.
-EVERY_SECONDS: Final = 1.0
 #: How often waiting requests are told while there are any. A report of them counts for 60 s (``demand_ttl_seconds``).
 DEMAND_EVERY_SECONDS: Final = 5.0
 
@@ -48,7 +47,6 @@ class EngineFollower:
         self._running = running
         self._mono = mono
         self._wake = asyncio.Event()
-        self._followed = asyncio.Event()
         self._ruled = Ruling()
         self._told: AppliedReport | None = None
         self._told_at = self._waiting_at = float("-inf")
@@ -67,26 +65,7 @@ class EngineFollower:
 
     async def run(self) -> None:
         """Follow and tell until cancelled."""
-        async with asyncio.TaskGroup() as loops:
-            loops.create_task(self._follow_for_ever())
-            loops.create_task(self._tell_for_ever())
-
-    async def _follow_for_ever(self) -> None:
-        while True:
-            self._wake.clear()
-            await self.follow()
-            self._followed.set()
-            try:
-                async with asyncio.timeout(EVERY_SECONDS):
-                    await self._wake.wait()
-            except TimeoutError:
-                continue
-
-    async def _tell_for_ever(self) -> None:
-        while True:
-            await self._followed.wait()
-            self._followed.clear()
-            await self.tell()
+        await follow_and_tell(self.follow, self.tell, self._wake)
 
     async def follow(self) -> None:
         """Bring the engine to what rules now."""

@@ -8,18 +8,15 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Final
 
 import structlog
 
+from scaler.agent.follow_and_tell import follow_and_tell
 from scaler.agent.ruling import Ruling
 from scaler.consume.contract import REPORT_EVERY_SECONDS, REPORT_LASTS_SECONDS, AppliedReport
 from scaler.consume.rung_link import RungLink, Slept
 
 log = structlog.get_logger(__name__)
-
-#: How often it looks whether something is to be done, beside being told so.
-EVERY_SECONDS: Final = 1.0
 
 
 class RungFollower:
@@ -44,7 +41,6 @@ class RungFollower:
         self._report = report
         self._mono = mono
         self._wake = asyncio.Event()
-        self._followed = asyncio.Event()
         self._told: tuple[object, ...] = ()
         self._told_at = self._others_at = float("-inf")
         self._others: AppliedReport | None = None
@@ -67,24 +63,7 @@ class RungFollower:
 
     async def run(self) -> None:
         """Follow and tell until cancelled."""
-        async with asyncio.TaskGroup() as loops:
-            loops.create_task(self._follow_for_ever())
-            loops.create_task(self._tell_for_ever())
-
-    async def _follow_for_ever(self) -> None:
-        while True:
-            self._wake.clear()
-            await self.follow()
-            self._followed.set()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(EVERY_SECONDS):
-                    await self._wake.wait()
-
-    async def _tell_for_ever(self) -> None:
-        while True:
-            await self._followed.wait()
-            self._followed.clear()
-            await self.tell()
+        await follow_and_tell(self.follow, self.tell, self._wake)
 
     async def follow(self) -> None:
         """Bring the engine to the rung that rules now."""
