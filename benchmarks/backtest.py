@@ -74,7 +74,7 @@ def record(folder: Path, days: float) -> None:
         world,
         seconds=seconds,
         seed=1,
-        blind=True,
+        reads=frozenset(),
         watch=watch,
     )
     past.blocks()

@@ -50,7 +50,7 @@ def play(scenario: Scenario, policy_name: str, requests: Sequence[Request], trut
         lost_share=lost_share,
         fill_seconds=scenario.fill_seconds,
     )
-    run = simulate(requests, policy, enactor, world, seconds=scenario.seconds, seed=seed, blind=entry.foresight)
+    run = simulate(requests, policy, enactor, world, seconds=scenario.seconds, seed=seed, reads=entry.reads)
     return Played(case, policy, run, outcome(run, scenario.promise, scenario.seconds))
 
 

@@ -42,10 +42,12 @@ class Replica:
     leaves_at: float | None = None
 
     def advance(self, to: float) -> None:
-        """Run the engine up to ``to``, booking every step."""
+        """Run the engine up to ``to``, booking every step if anybody reads what is counted."""
         if to > self.engine.now:
-            for step in self.engine.advance(to):
-                self.meters.book(step)
+            steps = self.engine.advance(to)
+            if self.meters.counts:
+                for step in steps:
+                    self.meters.book(step)
 
     def outstanding(self, at: float) -> int:
         """Requests it has at ``at``. The engine is run only if that may have changed."""
@@ -60,6 +62,7 @@ class Fleet:
 
     ``batch``, ``token_budget`` and ``hold`` are what a new replica is started with and what all were told last.
     ``fill_seconds``: how long a batch waits to fill, of engines that batch statically; None: they batch continuously.
+    ``read``: the families of the engines that somebody reads, None for all: see :class:`~scaler.lab.meters.Meters`.
     """
 
     hardware: Hardware
@@ -68,6 +71,7 @@ class Fleet:
     max_model_len: int
     chance: Random
     fill_seconds: float | None = None
+    read: frozenset[str] | None = None
     token_budget: int = TOKENS_PER_STEP
     hold: bool = False
     now: float = 0.0
@@ -169,7 +173,7 @@ class Fleet:
             engine = StaticEngine(self.hardware, self.batch, self.fill_seconds, now=ready_at)
         if self.hold or self.token_budget != TOKENS_PER_STEP:
             self._set(engine)
-        meters = Meters(engine, max_model_len=self.max_model_len)
+        meters = Meters(engine, max_model_len=self.max_model_len, read=self.read)
         return Replica(f"replica-{self._started}", asked_at, ready_at, engine, meters)
 
     def _route(self, request: Request, at: float) -> None:

@@ -2,6 +2,7 @@
 
 Bucket bounds and the moments of counting are vLLM 0.32's, read off a real one. Two readers: :mod:`scaler.lab.vllm_page`
 writes them as a page, :meth:`Meters.sample` gives them to the window fold directly, as a scrape of that page would.
+Counting takes longer than the engine's steps themselves, so that what nobody reads can be left out.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from math import inf
 
 from scaler.lab.sequence import Sequence, Step
 from scaler.lab.static_batching import AnyEngine
+from scaler.signals.histogram import shared_bounds
 from scaler.signals.observation import Buckets, EngineSample
 
 _TTFT = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0,
@@ -36,12 +38,14 @@ class Distribution:
 
     help: str
     bounds: tuple[float, ...]
-    counts: list[int] = field(init=False)
+    counts: list[float] = field(init=False)
     sum: float = 0.0
+    _with_inf: tuple[float, ...] = field(init=False)
     _read: Buckets | None = None
 
     def __post_init__(self) -> None:
-        self.counts = [0] * (len(self.bounds) + 1)
+        self.counts = [0.0] * (len(self.bounds) + 1)
+        self._with_inf = shared_bounds((*self.bounds, inf))
 
     def add(self, value: float, times: int = 1) -> None:
         """Observe ``value`` so many times."""
@@ -52,18 +56,21 @@ class Distribution:
     def buckets(self) -> Buckets:
         """As the window fold takes a histogram series."""
         if self._read is None:
-            cumulative = tuple(map(float, accumulate(self.counts)))
-            self._read = Buckets((*self.bounds, inf), cumulative, self.sum, cumulative[-1])
+            cumulative = tuple(accumulate(self.counts))
+            self._read = Buckets(self._with_inf, cumulative, self.sum, cumulative[-1])
         return self._read
 
     def cumulative(self) -> list[tuple[str, float]]:
         """(``le``, count of values up to it), as Prometheus exposes them."""
         names = [*(str(bound) for bound in self.bounds), "+Inf"]
-        return list(zip(names, (float(count) for count in accumulate(self.counts)), strict=True))
+        return list(zip(names, accumulate(self.counts), strict=True))
 
 
-#: The histograms the window fold reads, by its names, and vLLM's names for them.
-FAMILIES = {
+#: The gauges and counters the window fold reads, by its names.
+GAUGES = ("running", "waiting", "kv_use", "kv_use_mean", "kv_capacity_tokens")
+COUNTERS = ("finished", "preemptions", "prompt_tokens", "generation_tokens")
+#: The histograms it reads, by its names, and vLLM's names for them.
+HISTOGRAMS = {
     "ttft": "time_to_first_token_seconds",
     "tpot": "request_time_per_output_token_seconds",
     "e2e": "e2e_request_latency_seconds",
@@ -73,6 +80,8 @@ FAMILIES = {
     "prompt_length": "request_prompt_tokens",
     "generation_length": "request_generation_tokens",
 }
+#: All that the window fold reads of an engine.
+FOLDED = frozenset((*GAUGES, *COUNTERS, *HISTOGRAMS))
 
 
 #: What is observed of a request when it has finished, in the order of :meth:`Meters._book_finished`.
@@ -82,18 +91,24 @@ _AT_THE_END = (
     "request_time_per_output_token_seconds",
     "e2e_request_latency_seconds",
     "request_queue_time_seconds",
-    "request_inference_time_seconds",
     "request_prefill_time_seconds",
     "request_decode_time_seconds",
+    "request_inference_time_seconds",
     "request_num_preemptions",
 )
 
 
 class Meters:
-    """Books an engine's steps. ``max_model_len`` is the longest request, tokens."""
+    """Books an engine's steps. ``max_model_len`` is the longest request, tokens. ``read``: the families that samples
+    are wanted of, so that nothing else need be counted; None: all of them, and a page.
+    """
 
-    def __init__(self, engine: AnyEngine, *, max_model_len: int) -> None:
+    def __init__(self, engine: AnyEngine, *, max_model_len: int, read: frozenset[str] | None = None) -> None:
         self.engine = engine
+        self.read = FOLDED if read is None else read
+        self.has_page = read is None
+        #: Whether anything is counted at all: gauges are the engine's own.
+        self.counts = not self.read.issubset(GAUGES)
         tokens = one_two_five(max_model_len)
         self.preemptions = self.prompt_tokens = self.generation_tokens = 0
         self.finished = dict.fromkeys(("stop", "length", "abort", "error", "repetition"), 0)
@@ -134,9 +149,11 @@ class Meters:
         tokens = len(step.started)
         for seconds, count in step.intervals:
             tokens += count
-            self._inter_token.add(seconds, count)
+            if self.has_page:
+                self._inter_token.add(seconds, count)
         self.generation_tokens += tokens
-        self._step_tokens.add((step.prefill_tokens + tokens) / step.steps, step.steps)
+        if self.has_page:
+            self._step_tokens.add((step.prefill_tokens + tokens) / step.steps, step.steps)
         for sequence in step.started:
             assert sequence.first_token_at is not None
             # vLLM counts a prompt when its first token is out, whole, whatever was preempted meanwhile.
@@ -158,30 +175,26 @@ class Meters:
         seen[2].add((finished - first) / following if following else 0.0)
         seen[3].add(finished - sequence.arrived_at)
         seen[4].add(admitted - sequence.arrived_at)
-        seen[5].add(finished - admitted)
-        seen[6].add(first - admitted)
-        seen[7].add(finished - first)
-        seen[8].add(sequence.preemptions)
+        seen[5].add(first - admitted)
+        seen[6].add(finished - first)
+        if self.has_page:
+            seen[7].add(finished - admitted)
+            seen[8].add(sequence.preemptions)
 
     def sample(self, at: float, process_start_seconds: float) -> EngineSample:
-        """The numbers as a scrape at ``at`` (monotonic seconds) would give them to the window fold."""
-        engine = self.engine
+        """The numbers that are read, as a scrape at ``at`` (monotonic seconds) would give them to the window fold."""
+        engine, read = self.engine, self.read
         use = engine.kv_use_ratio
+        gauges = (float(engine.running), float(len(engine.waiting)), use, use, float(engine.hardware.kv_tokens))
+        counted = (sum(self.finished.values()), self.preemptions, self.prompt_tokens, self.generation_tokens)
         return EngineSample(
             at=at,
             process_start_seconds=process_start_seconds,
-            gauges={
-                "running": float(engine.running),
-                "waiting": float(len(engine.waiting)),
-                "kv_use": use,
-                "kv_use_mean": use,
-                "kv_capacity_tokens": float(engine.hardware.kv_tokens),
+            gauges={family: value for family, value in zip(GAUGES, gauges, strict=True) if family in read},
+            counters={family: {"": float(n)} for family, n in zip(COUNTERS, counted, strict=True) if family in read},
+            histograms={
+                family: {"": self.distributions[name].buckets()}
+                for family, name in HISTOGRAMS.items()
+                if family in read
             },
-            counters={
-                "finished": {"": float(sum(self.finished.values()))},
-                "preemptions": {"": float(self.preemptions)},
-                "prompt_tokens": {"": float(self.prompt_tokens)},
-                "generation_tokens": {"": float(self.generation_tokens)},
-            },
-            histograms={family: {"": self.distributions[name].buckets()} for family, name in FAMILIES.items()},
         )

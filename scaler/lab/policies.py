@@ -31,6 +31,7 @@ from scaler.lab.enact import (
 )
 from scaler.lab.fleet import Request
 from scaler.lab.keda import ScaledObject
+from scaler.lab.meters import FOLDED
 from scaler.lab.ours import Ours
 from scaler.lab.scenarios import Scenario
 from scaler.lab.simulate import Enactor, LabPolicy
@@ -64,12 +65,14 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A policy of the lab. ``foresight``: it reads no signal but knows what the trace will bring, or its peak; the bar
-    is not set by it. ``bound``: it is no rival at all. ``scored`` is False for what is there to be shown only.
+    """A policy of the lab. ``reads``: the families of the engines' metrics that it looks at. ``foresight``: it knows
+    what the trace will bring, or its peak; the bar is not set by it. ``bound``: it is no rival at all. ``scored`` is
+    False for what is there to be shown only.
     """
 
     summary: str
     build: Callable[[Case], tuple[LabPolicy, Enactor]]
+    reads: frozenset[str] = FOLDED
     ours: bool = False
     foresight: bool = False
     bound: bool = False
@@ -184,6 +187,9 @@ def peak_rate(requests: Sequence[Request]) -> float:
     return max(counts, default=0) / PEAK_SECONDS
 
 
+#: What rivals look at, beside how many replicas there are and what waits at the gateway.
+_NOTHING: frozenset[str] = frozenset()
+_LOAD, _LATENCIES = frozenset(("running", "waiting")), frozenset(("ttft", "tpot"))
 _OURS = {
     "adaptive": "ours: attribute first, buy for the expected flow and the backlog's drain",
     "stepwise": "ours, the reference: thresholds, ×2 and ×0.5 on the batch",
@@ -201,14 +207,14 @@ POLICIES: dict[str, Entry] = {
     NO_PRICE_NAME: Entry(
         "adaptive, but price windows change nothing", _ours("adaptive", priced=False), ours=True, scored=False
     ),
-    "hpa-in-flight": Entry("HPA on running + waiting, its default behaviour", _in_flight),
-    "keda-waiting": Entry("KEDA's Prometheus scaler on waiting, 10 per replica", _waiting),
-    "knative-kpa": Entry("Knative's KPA: 60 s and 6 s windows, panic at 2 ×, 70 %", _knative),
-    "llm-d-slo": Entry("llm-d's SLO-aware law: P90 TTFT and TPOT against 0.55 and 0.40", _llmd),
-    "ray-serve": Entry("Ray Serve: ongoing requests, 30 s up, 600 s down", _ray_serve),
+    "hpa-in-flight": Entry("HPA on running + waiting, its default behaviour", _in_flight, reads=_LOAD),
+    "keda-waiting": Entry("KEDA's Prometheus scaler on waiting, 10 per replica", _waiting, reads=_LOAD),
+    "knative-kpa": Entry("Knative's KPA: 60 s and 6 s windows, panic at 2 ×, 70 %", _knative, reads=_LOAD),
+    "llm-d-slo": Entry("llm-d's SLO-aware law: P90 TTFT and TPOT against 0.55 and 0.40", _llmd, reads=_LATENCIES),
+    "ray-serve": Entry("Ray Serve: ongoing requests, 30 s up, 600 s down", _ray_serve, reads=_LOAD),
     "doubling": Entry(
-        "the practice without a jump table: twice the replicas, a step a minute", _doubling, scored=False
+        "the practice without a jump table: twice the replicas, a step a minute", _doubling, reads=_LOAD, scored=False
     ),
-    "static": Entry("as many as the trace's busiest minute needs", _static, foresight=True),
-    "clairvoyant": Entry("the bound: knows every arrival", _clairvoyant, foresight=True, bound=True),
+    "static": Entry("as many as the trace's busiest minute needs", _static, reads=_NOTHING, foresight=True),
+    "clairvoyant": Entry("the bound: knows every arrival", _clairvoyant, reads=_NOTHING, foresight=True, bound=True),
 }

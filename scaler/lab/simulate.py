@@ -17,6 +17,7 @@ from typing import Protocol
 from scaler.control.model import Now
 from scaler.lab.fleet import Fleet, Replica, Request
 from scaler.lab.hardware import Hardware
+from scaler.lab.meters import FOLDED
 from scaler.policy.model import Policy
 from scaler.signals.model import Applied, Signals
 from scaler.signals.observation import Demand, EngineSample, Observation, ReadFailure, ReplicaCounts
@@ -114,13 +115,14 @@ def simulate(
     *,
     seconds: float,
     seed: int,
-    blind: bool = False,
+    reads: frozenset[str] = FOLDED,
     watch: Callable[[float, Fleet], None] | None = None,
 ) -> Run:
     """Run ``policy`` on ``trace`` (ordered by time) for ``seconds``. The same arguments give the same result.
 
-    ``blind``: the policy looks at no signal, so none is measured for it; only time is saved. ``watch`` is shown the
-    fleet at every tick (seconds from the start), as a Prometheus beside the scaler would see it.
+    ``reads``: the families of the engines' metrics that the policy's signals are made of; none where it looks at no
+    signal. The others are not measured, which saves time and changes nothing. ``watch`` is shown the fleet at every
+    tick (seconds from the start), with everything measured, as a Prometheus beside the scaler would see it.
     """
     chance = Random(seed)
     fleet = Fleet(
@@ -130,6 +132,7 @@ def simulate(
         world.max_model_len,
         Random(chance.random()),
         world.fill_seconds,
+        read=reads if watch is None else None,
     )
     fleet.start(world.initial_replicas)
     history, timeline, position = History(), [], 0
@@ -154,7 +157,7 @@ def simulate(
             watch(end, fleet)
         mono = BEGIN_MONO + end
         signals = Signals()
-        if not blind:
+        if reads:
             history, signals = fold(
                 history,
                 _observe(fleet, mono, world, chance),

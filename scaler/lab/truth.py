@@ -127,7 +127,7 @@ def _measured(
 ) -> _Measured:
     """One replica under a Poisson stream at ``rate``."""
     chance = Random(seed)
-    fleet = Fleet(hardware, batch, 0.0, 1, Random(seed), fill_seconds)
+    fleet = Fleet(hardware, batch, 0.0, 1, Random(seed), fill_seconds, read=frozenset())
     fleet.start(1)
     engine = fleet.ready[0].engine
     seconds = min(SECONDS, REQUESTS / rate)

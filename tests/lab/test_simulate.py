@@ -15,6 +15,7 @@ from scaler.lab.enact import HPA_BEHAVIOUR, OUR_BEHAVIOUR, Direct, ThroughKeda
 from scaler.lab.fleet import Fleet, Request
 from scaler.lab.hardware import HARDWARE
 from scaler.lab.keda import ScaledObject
+from scaler.lab.meters import FOLDED
 from scaler.lab.ours import Ours
 from scaler.lab.policies import POLICIES, Case, peak_rate
 from scaler.lab.promise import Promise
@@ -26,6 +27,7 @@ from scaler.lab.truth import Truth, measure_truth
 from scaler.lab.wave import Lengths
 from scaler.policy.model import Strategy
 from scaler.signals.model import Known, Signals, Stale, Unknown, known_value
+from scaler.signals.observation import EngineSample
 
 SMALL = HARDWARE["llama-3.1-8b-h100"]
 TRUTH = Truth(50.0, 2.2)
@@ -93,6 +95,39 @@ def test_a_policy_is_built_from_what_an_operator_knows() -> None:
     for name, entry in POLICIES.items():
         with_trace, without = (Case(SHORT, TRUTH, 1.0, trace) for trace in (SHORT.requests(None, 1), ()))
         assert entry.foresight or repr(entry.build(with_trace)) == repr(entry.build(without)), name
+
+
+@pytest.mark.parametrize("policy", [name for name, entry in POLICIES.items() if entry.reads != FOLDED])
+def test_what_a_policy_does_not_read_changes_nothing_for_it(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def whole() -> object:
+        return essence(play(SHORT, policy, SHORT.requests(None, 3), TRUTH, 1.0, 3, lost_share=0.1).run)
+
+    spared = whole()
+    monkeypatch.setitem(POLICIES, policy, replace(POLICIES[policy], reads=FOLDED))
+    assert whole() == spared
+
+
+def test_only_what_a_policy_reads_is_measured_for_it() -> None:
+    policy, load = Watching(), frozenset(("running", "waiting"))
+    simulate(
+        poisson(lambda _: 4.0, Lengths(), seed=1, seconds=60.0), policy, Direct(0, 20), World(SMALL, 60.0, 256),
+        seconds=60, seed=1, reads=load,
+    )  # fmt: skip
+    told = {name for name, signal in policy.shown[-1][0].items() if isinstance(signal, Known)}
+    assert {"running", "waiting", "pending", "ready_replicas"} <= told
+    assert told.isdisjoint({"arrivals_per_second", "finished_per_second", "ttft_seconds", "kv_use_ratio"})
+
+
+def test_a_page_changes_no_sample() -> None:
+    def sampled(read: frozenset[str] | None) -> dict[str, EngineSample]:
+        fleet = Fleet(SMALL, 256, 60.0, 1000, Random(1), read=read)
+        fleet.start(1)
+        for request in SHORT.requests(None, 1):
+            fleet.submit(request)
+        fleet.settle()
+        return fleet.scrape()
+
+    assert sampled(FOLDED) == sampled(None)
 
 
 def test_signals_are_what_the_engines_counted() -> None:
