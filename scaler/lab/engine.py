@@ -122,10 +122,7 @@ class Engine:
         while True:
             if plan is None:
                 if self.coast and self._decoding and not self._prefilling:
-                    coasted = self._coasted(until)
-                    if coasted is not None:
-                        done.append(coasted)
-                        continue
+                    self._coast(until, done)
                     if until < self.quiet_until and not self.waiting:
                         return done  # the step under way only decodes: it can wait to be booked
                 elif not (self._decoding or self._prefilling or (self.waiting and self.admitting)):
@@ -145,31 +142,36 @@ class Engine:
             self._plan = self._planned()
         return None if self._plan is None else self._complete(self._plan)
 
-    def _coasted(self, until: float) -> Step | None:
+    def _coast(self, until: float, done: list[Step]) -> None:
         """Somebody decoding and nobody prefilling, take every step up to ``until`` in which nothing can begin, end or
-        be preempted, as one; None if there is none. Their times form an arithmetic series: each adds the same context.
+        be preempted, many as one. Their times form an arithmetic series: each adds the same context.
         """
         sequences = len(self._decoding)
         if self.waiting and sequences < self.max_num_seqs and self.admitting:
-            return None
-        cost, used = self.hardware.cost, self.kv_used_tokens
-        first = cost.seconds(sequences, used, 0)
+            return
+        cost, used, now = self.hardware.cost, self.kv_used_tokens, self.now
+        growth = cost.per_context_token_ms * sequences / 1000.0
         # The step after these may end a sequence, or find the cache full. Steps only get longer until then.
         unchanged = min(self._finishes[0][0] - self.steps, (self.hardware.kv_tokens - used) // sequences) - 1
-        self.quiet_until = self.now + (unchanged + 1) * first
-        growth = cost.per_context_token_ms * sequences / 1000.0
-        # Within these the intervals differ too little to be told apart in a histogram.
-        alike = int(COAST_SPREAD * first / growth) + 1 if growth > 0 else LONGEST_COAST
-        most = min(unchanged, int((until - self.now) / first), alike)
-        while most >= 1 and self.now + most * first + growth * most * (most - 1) / 2 > until:
-            most -= 1
-        if most < 1:
-            return None
-        seconds = first + growth * (most - 1) / 2
-        self.now += most * seconds
-        self.steps += most
-        self.kv_used_tokens = used + most * sequences
-        return Step(self.now, seconds, 0, ((seconds, most * sequences),), (), (), 0, most)
+        while True:
+            first = cost.seconds(sequences, used, 0)
+            most = min(unchanged, int((until - now) / first))
+            if most >= 1:
+                # Within these the intervals differ too little to be told apart in a histogram.
+                alike = int(COAST_SPREAD * first / growth) + 1 if growth > 0 else LONGEST_COAST
+                most = min(most, alike)
+                while most >= 1 and now + most * first + growth * most * (most - 1) / 2 > until:
+                    most -= 1
+            if most < 1:
+                break
+            seconds = first + growth * (most - 1) / 2
+            now += most * seconds
+            used += most * sequences
+            unchanged -= most
+            self.steps += most
+            done.append(Step(now, seconds, 0, ((seconds, most * sequences),), (), (), 0, most))
+        self.now, self.kv_used_tokens = now, used
+        self.quiet_until = now + (unchanged + 1) * first
 
     def _planned(self) -> _Plan:
         """The next step, begun now; there is work."""
@@ -239,7 +241,7 @@ class Engine:
         self.steps += 1
         self.kv_used_tokens += plan.decoding + plan.prefill_tokens
         intervals = [(plan.seconds, plan.decoding)] if plan.decoding else []
-        finished = self._decoded_to_the_end()
+        finished = self._decoded_to_the_end() if self._finishes and self._finishes[0][0] <= self.steps else []
         started = []
         for sequence, chunk in plan.chunks:
             sequence.prefill_left -= chunk

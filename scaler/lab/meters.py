@@ -8,6 +8,7 @@ Counting takes longer than the engine's steps themselves, so that what nobody re
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
 from math import inf
@@ -142,6 +143,8 @@ class Meters:
         self._first_token = self.distributions["time_to_first_token_seconds"]
         self._inter_token = self.distributions["inter_token_latency_seconds"]
         self._at_the_end = [self.distributions[name] for name in _AT_THE_END]
+        self._sampled = {family: self.distributions[name] for family, name in HISTOGRAMS.items() if family in self.read}
+        self._histograms: Mapping[str, Mapping[str, Buckets]] | None = None
 
     def book(self, step: Step) -> None:
         """Count one completed step, or several in a row."""
@@ -154,6 +157,8 @@ class Meters:
         self.generation_tokens += tokens
         if self.has_page:
             self._step_tokens.add((step.prefill_tokens + tokens) / step.steps, step.steps)
+        if step.started or step.finished:
+            self._histograms = None
         for sequence in step.started:
             assert sequence.first_token_at is not None
             # vLLM counts a prompt when its first token is out, whole, whatever was preempted meanwhile.
@@ -184,6 +189,8 @@ class Meters:
     def sample(self, at: float, process_start_seconds: float) -> EngineSample:
         """The numbers that are read, as a scrape at ``at`` (monotonic seconds) would give them to the window fold."""
         engine, read = self.engine, self.read
+        if self._histograms is None:
+            self._histograms = {family: {"": seen.buckets()} for family, seen in self._sampled.items()}
         use = engine.kv_use_ratio
         gauges = (float(engine.running), float(len(engine.waiting)), use, use, float(engine.hardware.kv_tokens))
         counted = (sum(self.finished.values()), self.preemptions, self.prompt_tokens, self.generation_tokens)
@@ -192,9 +199,5 @@ class Meters:
             process_start_seconds=process_start_seconds,
             gauges={family: value for family, value in zip(GAUGES, gauges, strict=True) if family in read},
             counters={family: {"": float(n)} for family, n in zip(COUNTERS, counted, strict=True) if family in read},
-            histograms={
-                family: {"": self.distributions[name].buckets()}
-                for family, name in HISTOGRAMS.items()
-                if family in read
-            },
+            histograms=self._histograms,
         )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import isfinite
-from typing import TypeVar
+from typing import Any, TypeVar
 
 Series = TypeVar("Series")
+_NO_SERIES: Mapping[str, Any] = {}
 
 
 def increase(before: Mapping[str, float], now: Mapping[str, float]) -> tuple[float, bool]:
@@ -34,7 +35,7 @@ def carried(
     Within one process a series does not end; one that is missing from a page (cut short, or rendered while it was being
     written) will come back with its whole total, which must not be counted a second time.
     """
-    missing = [family for family, series in before.items() if not series.keys() <= now.get(family, {}).keys()]
+    missing = [family for family, series in before.items() if not series.keys() <= now.get(family, _NO_SERIES).keys()]
     if not missing:
         return now
     return {**now, **{family: {**before[family], **now.get(family, {})} for family in missing}}

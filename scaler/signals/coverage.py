@@ -25,28 +25,37 @@ Combine = Literal["sum", "max", "min", "mean"]
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """The endpoints of one observation by freshness. ``endpoints`` counts all of them, None where there may be some
-    that are not listed; ``oldest_at`` is when the oldest of the samples that count was read; ``trouble`` says in words
-    why nothing is known where nobody is fresh or held.
+    """The endpoints of one observation by freshness. ``read`` are those that count, fresh or held; ``endpoints`` counts
+    all of them, None where there may be some that are not listed; ``oldest_at`` is when the oldest of the samples that
+    count was read; ``trouble`` says in words why nothing is known where nobody is fresh or held. ``lacking`` are the
+    families that the engine of at least one of those read does not have.
     """
 
     fresh: tuple[Tracked, ...]
     held: tuple[Tracked, ...]
+    read: tuple[Tracked, ...]
     endpoints: int | None
     oldest_at: float
     trouble: str
     stalled_after_seconds: float
+    lacking: frozenset[str]
 
     def not_applicable(self, family: str) -> NotApplicable | None:
         """Why the family does not exist here, if every replica that was read is of an engine without it."""
-        read = (*self.fresh, *self.held)
-        reasons = {reason for tracked in read if (reason := tracked.sample.not_applicable.get(family))}
-        lacking = all(family in tracked.sample.not_applicable for tracked in read)
-        return NotApplicable(min(reasons)) if reasons and lacking else None
+        if family not in self.lacking:
+            return None
+        reasons = {tracked.sample.not_applicable.get(family) for tracked in self.read}
+        told = [reason for reason in reasons if reason]
+        return NotApplicable(min(told)) if told and None not in reasons else None
 
     def stalled(self, tracked: Tracked) -> bool:
         """Work present and no progress for too long: it gives no capacity and its frozen gauges are not demand."""
         return tracked.progress_seconds >= self.stalled_after_seconds
+
+    def whole(self, since: float) -> bool:
+        """Whether every endpoint is fresh, and was read ever since ``since`` (monotonic seconds)."""
+        counted = [tracked for tracked in self.fresh if tracked.rates is not None and tracked.counted_from <= since]
+        return len(counted) == self.endpoints
 
 
 def cover(
@@ -69,10 +78,12 @@ def cover(
             fresh.append(known)
         elif age <= hold_seconds:
             held.append(known)
-    trouble = "" if fresh or held else _trouble(observation, hold_seconds)
-    oldest_at = min([known.sample.at for known in (*fresh, *held)], default=now_mono)
+    read = (*fresh, *held)
+    trouble = "" if read else _trouble(observation, hold_seconds)
+    oldest_at = min([known.sample.at for known in read], default=now_mono)
     endpoints = len(observation.endpoints) if observation.lost is None else None
-    return Coverage(tuple(fresh), tuple(held), endpoints, oldest_at, trouble, stalled_after_seconds)
+    lacking = frozenset[str]().union(*[known.sample.not_applicable for known in read])
+    return Coverage(tuple(fresh), tuple(held), read, endpoints, oldest_at, trouble, stalled_after_seconds, lacking)
 
 
 def gauge(coverage: Coverage, family: str, combine: Combine, *, without_stalled: bool = False) -> Signal[float]:
@@ -117,26 +128,27 @@ def asleep_count(coverage: Coverage) -> Signal[float]:
 
 
 def counting_complete(
-    coverage: Coverage, family: str, reports: Callable[[EngineSample], bool], since: float | None
+    coverage: Coverage, family: str, reports: Callable[[EngineSample], bool], whole: bool
 ) -> bool | Unknown:
-    """Whether what was counted of ``family`` since ``since`` (monotonic; None: nothing yet) is from every endpoint all
-    there was; Unknown with its reason where nothing was counted at all.
+    """Whether what was counted of ``family`` is from every endpoint all there was, given that it is so of those that
+    count it at all (``whole``); Unknown with its reason where nothing was counted.
     """
     if coverage.trouble:
         return Unknown(coverage.trouble)
-    heard = [tracked for tracked in (*coverage.fresh, *coverage.held) if reports(tracked.sample)]
+    heard = [tracked for tracked in coverage.read if reports(tracked.sample)]
     if not heard:
         return Unknown(f"no endpoint reports {family}")
-    counted = [tracked for tracked in heard if tracked.rates is not None]
-    if not counted or since is None:
+    if not [tracked for tracked in heard if tracked.rates is not None]:
         return Unknown("first read; no interval yet")
-    whole = [tracked for tracked in coverage.fresh if tracked.rates is not None and tracked.counted_from <= since]
-    return len(whole) == coverage.endpoints and len(heard) == coverage.endpoints
+    return whole and len(heard) == coverage.endpoints
 
 
 def _reported(group: Sequence[Tracked], family: str) -> list[tuple[float, Tracked]]:
-    found = [(tracked.sample.gauges.get(family), tracked) for tracked in group]
-    return [(value, tracked) for value, tracked in found if value is not None and isfinite(value)]
+    return [
+        (value, tracked)
+        for tracked in group
+        if (value := tracked.sample.gauges.get(family)) is not None and isfinite(value)
+    ]
 
 
 def _working(group: Sequence[tuple[float, Tracked]], coverage: Coverage) -> list[tuple[float, Tracked]]:

@@ -20,6 +20,7 @@ STEPS = "steps"
 
 _NO_LOAD: Mapping[str, float] = {"running": 0.0, "waiting": 0.0}
 _NO_SERIES: Mapping[str, Mapping[str, float]] = {}
+_NO_BUCKET_SERIES: Mapping[str, Buckets] = {}
 _NO_BUCKETS: Mapping[str, Mapping[str, Buckets]] = {}
 
 
@@ -118,9 +119,8 @@ def advance(before: Tracked, sample: EngineSample, boundary: float) -> Advance:
     increment = Increment(before.boundary, boundary, flows, latencies)
     # From here on only: in a balance of arrivals an average over the interval is no state at its end.
     sample = _with_estimates(sample, counted, increment.seconds)
-    active = any(counted.get(family, 0.0) > 0 for family in ACTIVITY_COUNTERS) or any(
-        _samples(latencies, family) > 0 for family in ACTIVITY_HISTOGRAMS
-    )
+    did = [counted.get(family, 0.0) for family in ACTIVITY_COUNTERS]
+    active = max(did) > 0 or max([_samples(latencies, family) for family in ACTIVITY_HISTOGRAMS]) > 0
     progressed = active or counted.get(STEPS, 0.0) > 0
     tracked = Tracked(
         sample=sample,
@@ -157,10 +157,15 @@ def _counted(
 def _observed(
     before: Mapping[str, Mapping[str, Buckets]], now: Mapping[str, Mapping[str, Buckets]]
 ) -> dict[str, Buckets]:
-    observed = {}
+    observed: dict[str, Buckets] = {}
+    if now is before:
+        return observed
     for family, series in now.items():
-        known = before.get(family, {})
-        grown = [found for key, each in series.items() if (found := histogram.increase(known.get(key), each))]
+        known, grown = before.get(family, _NO_BUCKET_SERIES), []
+        for key, each in series.items():
+            found = histogram.increase(known.get(key), each)
+            if found is not None:
+                grown.append(found)
         if grown:
             observed[family] = histogram.total(grown)
     return observed

@@ -173,4 +173,5 @@ def _compact(increment: Increment) -> Increment:
     """The same in less memory: it will be kept for the length of the window."""
     if isinstance(increment.latencies, PackedLatencies) or not increment.latencies:
         return increment
-    return replace(increment, flows=array("d", increment.flows), latencies=PackedLatencies(increment.latencies))
+    latencies = PackedLatencies(increment.latencies)
+    return Increment(increment.since, increment.until, array("d", increment.flows), latencies)

@@ -23,6 +23,8 @@ def increase(before: Buckets | None, now: Buckets) -> Buckets | None:
 
     A count or a bucket that fell, or other bucket bounds, mean a new process: then all of ``now`` is new.
     """
+    if now is before:
+        return None
     if before is None:
         return now if now.count > 0 else None
     if now.count == before.count and now.cumulative == before.cumulative:

@@ -50,17 +50,19 @@ class PackedLatencies(Mapping[str, Buckets]):
 
 def observed(parts: Sequence[Mapping[str, Buckets]], family: str) -> Buckets | None:
     """All that ``parts`` observed of one family; None where none of them did."""
-    having = [part for part in parts if family in part]
-    if not having:
+    packed = [(part, part._layout.get(family)) for part in parts if isinstance(part, PackedLatencies)]
+    found = [(part, layout) for part, layout in packed if layout is not None]
+    layouts = {id(bounds) for _, (bounds, _, _) in found}
+    if len(packed) < len(parts) or len(layouts) > 1:
+        having = [part[family] for part in parts if family in part]
+        return histogram.total(having) if having else None
+    if not found:
         return None
-    packed = [part for part in having if isinstance(part, PackedLatencies)]
-    layouts = [part._layout[family] for part in packed]
-    if len(packed) < len(having) or any(bounds is not layouts[0][0] for bounds, _, _ in layouts):
-        return histogram.total([part[family] for part in having])
-    bounds, length = layouts[0][0], len(layouts[0][0]) + 1
-    rows = [part._counts[begin : begin + length] for part, (_, _, begin) in zip(packed, layouts, strict=True)]
+    bounds = found[0][1][0]
+    length = len(bounds) + 1
+    rows = [part._counts[begin : begin + length] for part, (_, _, begin) in found]
     *cumulative, count = map(float, map(sum, zip(*rows, strict=True)))
-    seconds = sum([part._sums[place] for part, (_, place, _) in zip(packed, layouts, strict=True)])
+    seconds = sum([part._sums[place] for part, (_, place, _) in found])
     return Buckets(bounds, tuple(cumulative), seconds, count)
 
 

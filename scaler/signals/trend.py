@@ -17,9 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
 from math import sqrt
-from operator import mul
+from operator import mul, sub
 
 from scaler.signals.model import ArrivalTrend
 
@@ -50,7 +49,8 @@ def noise_dispersion(counts: Sequence[float]) -> float | None:
     number, total = len(counts), sum(counts)
     if number < COUNTS_FOR_NOISE or total <= 0:
         return None
-    squares = [(later - earlier) ** 2 for earlier, later in pairwise(counts)]
+    differences = list(map(sub, counts[1:], counts))
+    squares: list[float] = list(map(mul, differences, differences))
     left_out = [max(squares)]
     if number < COUNTS_THAT_HIDE_A_STEP:
         step = squares.index(left_out[0])
@@ -65,24 +65,27 @@ def fit_trend(counts: Sequence[float], slot_seconds: float, age_seconds: float) 
     told = noise_dispersion(counts)
     phi = 1.0 if told is None else told
     found: ArrivalTrend | None = None
-    seen: list[tuple[float, float, float]] = []  # count, seconds, centre of the shorter stretches
+    seen: list[tuple[float, float, float]] = []  # of the shorter stretches: count (levelled), seconds, centre
     for stretch in STRETCHES:
         if stretch > len(counts) and stretch // 2 >= len(counts):
             break
         part = counts[-stretch:]
-        trend = _line(part, slot_seconds, age_seconds, phi)
-        if trend is None or any(not _explains(trend, *each, phi) for each in seen):
+        total = sum(part)
+        trend = _line(part, total, slot_seconds, age_seconds, phi)
+        if trend is None or not _explains(trend, seen, phi):
             break
         if stretch <= EACH_COUNT_SEEN and not _fits(trend, part, slot_seconds, age_seconds, phi):
             break
         found = trend
         seconds = len(part) * slot_seconds
-        seen.append((sum(part), seconds, age_seconds + seconds / 2))
+        seen.append((sqrt(total / phi + _LEVELLED), seconds, age_seconds + seconds / 2))
     return None if found is None else replace(found, dispersion=told)
 
 
-def _line(counts: Sequence[float], slot_seconds: float, age_seconds: float, phi: float) -> ArrivalTrend | None:
-    number, total = len(counts), sum(counts)
+def _line(
+    counts: Sequence[float], total: float, slot_seconds: float, age_seconds: float, phi: float
+) -> ArrivalTrend | None:
+    number = len(counts)
     seconds = number * slot_seconds
     rate = total / seconds
     # Of no arrival at all, one is the least that could be missed.
@@ -116,6 +119,11 @@ def _fits(trend: ArrivalTrend, counts: Sequence[float], slot_seconds: float, age
     return distance <= free + NOISE_DEVIATIONS * sqrt(2.0 * free) + NOISE_DEVIATIONS
 
 
-def _explains(trend: ArrivalTrend, count: float, seconds: float, centre: float, phi: float) -> bool:
-    expected = max(0.0, trend.rate_per_second + trend.slope_per_second * (trend.centre_seconds - centre)) * seconds
-    return abs(2 * (sqrt(count / phi + _LEVELLED) - sqrt(expected / phi + _LEVELLED))) <= NOISE_DEVIATIONS
+def _explains(trend: ArrivalTrend, stretches: Sequence[tuple[float, float, float]], phi: float) -> bool:
+    """Whether the line explains what was counted in each of the shorter stretches."""
+    rate, slope, middle = trend.rate_per_second, trend.slope_per_second, trend.centre_seconds
+    for levelled, seconds, centre in stretches:
+        expected = max(0.0, rate + slope * (middle - centre)) * seconds
+        if abs(2 * (levelled - sqrt(expected / phi + _LEVELLED))) > NOISE_DEVIATIONS:
+            return False
+    return True

@@ -30,7 +30,7 @@ from scaler.signals.model import (
     is_zero,
 )
 from scaler.signals.observation import Demand, EngineSample, Observation
-from scaler.signals.replica_counts import some_asked_for, with_replica_counts
+from scaler.signals.replica_counts import counted_replicas, some_asked_for
 from scaler.signals.watermark import activity_watermark, unchanged_since
 
 __all__ = ["History", "activity_watermark", "fold", "unchanged_since"]
@@ -80,8 +80,7 @@ def fold(
     given again, to judge it at a later time. Never raises for anything an engine can report.
     """
     interval_seconds = max(interval_seconds, observation.interval_seconds)
-    counted = with_replica_counts(
-        Signals(),
+    counted = counted_replicas(
         observation.replicas,
         now_mono,
         interval_seconds=interval_seconds,
@@ -104,38 +103,38 @@ def fold(
     )
     nobody_read = not any(isinstance(read, EngineSample) for read in observation.endpoints.values())
     if observation.absent is not None:
-        signals = _no_replica(observation.at, observation.absent, some_asked_for(counted))
+        signals = _no_replica(observation.at, observation.absent, some_asked_for(counted["asked_replicas"]))
     elif policy.scrape.empty_means == "zero" and nobody_read and observation.endpoints:
         signals = _all_zero(observation.at)
     else:
         signals = _measured(history, coverage, policy.window_seconds)
     counts = history.flow.counts
-    warnings = {text for tracked in (*coverage.fresh, *coverage.held) for text in tracked.sample.warnings}
+    warnings = {text for tracked in coverage.read for text in tracked.sample.warnings}
     warnings.update(observation.demand.warnings if observation.demand else ())
     signals = replace(
         signals,
-        asked_replicas=counted.asked_replicas,
-        pending_replicas=counted.pending_replicas,
-        unschedulable_replicas=counted.unschedulable_replicas,
         arrivals_dispersion=counts.dispersion if counts else None,
         arrivals_trend=counts.trend(_read_until(coverage, observation.at)) if counts else None,
         identity=_identity(coverage),
         counters_moved=moved,
         warnings=tuple(sorted(warnings)),
+        applied=observation.applied,
+        **counted,
         **_told_by_gateways(signals, observation.demand),
+        **_told_by_replicas(signals, observation),
     )
-    return history, _with_queried(_with_applied(signals, observation), observation)
+    return history, _with_queried(signals, observation)
 
 
 def _identity(coverage: Coverage) -> str | None:
     """What all that are read say they are; None where they do not agree."""
-    said = {tracked.sample.identity for tracked in (*coverage.fresh, *coverage.held)}
+    said = {tracked.sample.identity for tracked in coverage.read}
     return said.pop() if len(said) == 1 else None
 
 
 def _read_until(coverage: Coverage, at: float) -> float:
     """Up to when every endpoint that still counts has been read."""
-    return min((tracked.boundary for tracked in (*coverage.fresh, *coverage.held)), default=at)
+    return min([tracked.boundary for tracked in coverage.read], default=at)
 
 
 def _measured(history: History, coverage: Coverage, window_seconds: float) -> Signals:
@@ -148,6 +147,7 @@ def _measured(history: History, coverage: Coverage, window_seconds: float) -> Si
         for family, signal in (("arrivals", arrivals), ("finished", finished), ("running", running))
     )
     prefill, decode = window.latency("prefill", quiet), window.latency("decode", quiet)
+    prompt, generation = window.lengths("prompt_length", quiet), window.lengths("generation_length", quiet)
     signals = Signals(
         arrivals_per_second=arrivals,
         arrivals_recent_per_second=recent.rate(ARRIVALS),
@@ -170,10 +170,10 @@ def _measured(history: History, coverage: Coverage, window_seconds: float) -> Si
         prefill_seconds=prefill,
         decode_seconds=decode,
         prefill_share_ratio=_share(prefill, decode),
-        prompt_tokens_mean=window.mean("prompt_length", quiet),
-        generation_tokens_mean=window.mean("generation_length", quiet),
-        prompt_tokens_deviation=window.deviation("prompt_length", quiet),
-        generation_tokens_deviation=window.deviation("generation_length", quiet),
+        prompt_tokens_mean=prompt[0],
+        generation_tokens_mean=generation[0],
+        prompt_tokens_deviation=prompt[1],
+        generation_tokens_deviation=generation[1],
         prompt_tokens_per_second=window.rate(PROMPT_TOKENS),
         generation_tokens_per_second=window.rate(GENERATION_TOKENS),
         kv_use_ratio=_ratio(gauge(coverage, "kv_use", "max", without_stalled=True)),
@@ -315,20 +315,20 @@ def _served(signals: Signals, in_flight: float) -> float:
     return min(in_flight, sum(inside))
 
 
-def _with_applied(signals: Signals, observation: Observation) -> Signals:
-    """``signals`` with what replicas reported to run with. The least of those that report: which others there are is
-    not known, but one replica at least runs no more than this.
+def _told_by_replicas(signals: Signals, observation: Observation) -> dict[str, Any]:
+    """The signals of what replicas reported to run with. The least of those that report: which others there are is not
+    known, but one replica at least runs no more than this.
     """
+    told: dict[str, Any] = {}
     sleeping = [each.age_seconds for each in observation.applied if each.rung == "asleep"]
     if sleeping and isinstance(signals.asleep_replicas, Unknown):
         # A version that does not tell it on its page: then its agent does.
-        asleep = Known(float(len(sleeping)), observation.at - max(sleeping))
-        signals = replace(signals, asleep_replicas=asleep)
-    told = [(each.batch_size, each.age_seconds) for each in observation.applied if each.batch_size is not None]
-    if not told:
-        return replace(signals, applied=observation.applied)
-    least, oldest = min(size for size, _ in told), max(age for _, age in told)
-    return replace(signals, applied=observation.applied, applied_batch=Known(float(least), observation.at - oldest))
+        told["asleep_replicas"] = Known(float(len(sleeping)), observation.at - max(sleeping))
+    batches = [(each.batch_size, each.age_seconds) for each in observation.applied if each.batch_size is not None]
+    if batches:
+        least, oldest = min([size for size, _ in batches]), max([age for _, age in batches])
+        told["applied_batch"] = Known(float(least), observation.at - oldest)
+    return told
 
 
 def _with_queried(signals: Signals, observation: Observation) -> Signals:
