@@ -14,9 +14,13 @@ staircase. Their ratio ρ is pushed into what each window's bucket allows, at wh
 It is the ratio while the same number runs: a window's P95 is put beside the mean where one request in twenty met more
 (beside the window's own mean, traffic that varies within a minute made 1.1 into 1.45, and L* half of what it is).
 Solved for the objective, (objective/ρ - α)/β is L°, the concurrency at which P95 just meets it, with the uncertainty
-of the fit. What was seen for certain goes before it: a window that met the objective at n puts L° at n or above; and
-before there are points enough for a line, windows that broke an objective, and did not queue, put L° below what one
-request in twenty met.
+of the fit. What was seen for certain goes before it: two windows that met the objectives at n put L° at n or above (one
+may be the odd one: of a replica that fills up those end first who met few); and before there are points enough for a
+line, windows that broke an objective, and did not queue, put L° below what one request in twenty met.
+
+How much of L° is *certain* is another question than what it is at best. ρ is then the largest the buckets leave room
+for, pushed down from a ratio that is met hardly anywhere. (Lab, code completions: ρ is 1.8 near the objective; low
+buckets left it at 1.15, and L° of 7 sequences was found where 1 had run.)
 
 TTFT has no line: it is flat until prompts queue and steep from there, and a line through both says nothing (tried in
 the lab: one minute of overload, and L* was 1).
@@ -36,8 +40,9 @@ from scaler.signals.model import Latency
 HALF_LIFE_SECONDS = 3600.0
 #: Requests that make a mean worth a point, and a P95 worth believing.
 SAMPLES_FOR_MEAN, SAMPLES_FOR_P95 = 5, 20
-#: ρ before anything is known of it, and how far each window moves it towards what its bucket allows.
-TAIL, TAIL_STEP = 1.15, 0.3
+#: ρ before anything is known of it, at best and at the most, and how far each window moves it towards what its bucket
+#: allows.
+TAIL, TAIL_MOST, TAIL_STEP = 1.15, 2.0, 0.3
 #: Windows needed before a fit is believed, and how far their concurrencies must spread: standard deviation over mean.
 WINDOWS_NEEDED, SPREAD_NEEDED = 5, 0.1
 #: And before a slope is: two points always lie on a line.
@@ -51,13 +56,14 @@ SAME_KV_SHARE = 0.1
 @dataclass(frozen=True, slots=True)
 class Line:
     """The points of one measure, seconds, summed up with their weights: its sum, its squares' and its products' with
-    what ran; and ``tail``, ρ.
+    what ran; ``tail``, ρ, and ``tail_most``, what it is at the most.
     """
 
     total: float = 0.0
     squares: float = 0.0
     products: float = 0.0
     tail: float = TAIL
+    tail_most: float = TAIL_MOST
 
     def with_point(self, running: float, mean_seconds: float, kept: float) -> Line:
         """With one point more, the others counting ``kept`` of what they did."""
@@ -66,14 +72,19 @@ class Line:
             self.squares * kept + mean_seconds * mean_seconds,
             self.products * kept + running * mean_seconds,
             self.tail,
+            self.tail_most,
         )
 
     def with_tail(self, mean_seconds: float, latency: Latency) -> Line:
         """With ρ pushed into what P95 allows beside the mean of requests that met as much as the slowest of these."""
         if latency.samples < SAMPLES_FOR_P95 or mean_seconds <= 0:
             return self
-        allowed = min(max(self.tail, latency.p95.low / mean_seconds), latency.p95.high / mean_seconds)
-        return replace(self, tail=self.tail + TAIL_STEP * (allowed - self.tail))
+        low, high = latency.p95.low / mean_seconds, latency.p95.high / mean_seconds
+
+        def pushed(tail: float) -> float:
+            return tail + TAIL_STEP * (min(max(tail, low), high) - tail)
+
+        return replace(self, tail=pushed(self.tail), tail_most=pushed(self.tail_most))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +93,10 @@ class Learned:
 
     ``identity`` and ``kv_tokens`` say of what: model and engine as they tell it, and what the accelerator holds.
     ``weight`` is the points' number, less what is forgotten, ``running`` and ``squares`` the weighted sums of what ran.
-    ``most_running`` is the highest concurrency of a window; ``met_at`` the highest that certainly met the objective,
-    ``breached_at`` the lowest of the ``breaches`` that certainly broke one without a queue. ``undisturbed_seconds``:
-    since when only the load has changed; ``lasting_running``: what runs in a replica, averaged over a residence.
+    ``most_running`` is the highest concurrency of a window; ``met_once`` the highest that certainly met every
+    objective, ``met_at`` the second highest; ``breached_at`` the lowest of the ``breaches`` that certainly broke one
+    without a queue. ``undisturbed_seconds``: since when only the load has changed; ``lasting_running``: what runs in a
+    replica, averaged over a residence.
     """
 
     identity: str = ""
@@ -96,6 +108,7 @@ class Learned:
     tpot: Line = Line()
     residence: Line = Line()
     most_running: float = 0.0
+    met_once: float = 0.0
     met_at: float = 0.0
     breached_at: float | None = None
     breaches: int = 0
@@ -128,7 +141,7 @@ class Learned:
 @dataclass(frozen=True, slots=True)
 class Point:
     """One window: sequences running per replica as its requests met them, on average and by one request in twenty,
-    their latencies, and whether it met the objective for certain, or broke one for certain and without a queue.
+    their latencies, and whether it met every objective for certain, or broke one for certain and without a queue.
     """
 
     running: float
@@ -142,12 +155,14 @@ class Point:
 @dataclass(frozen=True, slots=True)
 class Limit:
     """Sequences at once at which P95 just meets its objective: the best estimate, and between what it lies with two
-    standard deviations. inf: as far as was seen it does not depend on what runs.
+    standard deviations. inf: as far as was seen it does not depend on what runs. ``certain``: ``low``, if P95 is as far
+    above the mean as the buckets leave room for.
     """
 
     sequences: float
     low: float
     high: float
+    certain: float
 
 
 def same(learned: Learned, identity: str, kv_tokens: float | None) -> bool:
@@ -181,6 +196,7 @@ def accumulated(
         learned.tpot,
         learned.residence,
         learned.most_running,
+        learned.met_once,
         learned.met_at,
         learned.breached_at,
         learned.breaches,
@@ -215,6 +231,9 @@ def with_point(learned: Learned, point: Point) -> Learned:
     breached_at = None if learned.breached_at is None else learned.breached_at / kept
     if point.breached:
         breached_at = point.met_by_few if breached_at is None else min(breached_at, point.met_by_few)
+    met_once, met_at = learned.met_once * kept, learned.met_at * kept
+    if point.met:
+        met_once, met_at = max(met_once, n), max(met_at, min(met_once, n))
     line, slope = learned.tpot.with_point(n, mean, kept), _slope(learned)
     if slope is not None:
         line = line.with_tail(mean + max(0.0, slope) * (point.met_by_few - n), point.tpot)
@@ -227,7 +246,8 @@ def with_point(learned: Learned, point: Point) -> Learned:
         tpot=line,
         residence=learned.residence.with_point(n, point.residence_seconds, kept),
         most_running=max(learned.most_running * kept, n),
-        met_at=max(learned.met_at * kept, n) if point.met else learned.met_at * kept,
+        met_once=met_once,
+        met_at=met_at,
         breached_at=breached_at,
         breaches=learned.breaches + point.breached,
         window=BEGUN,
@@ -252,11 +272,12 @@ def limit(learned: Learned, objective_seconds: float) -> Limit | None:
     unexplained = max(0.0, line.squares - line.total * mean - slope * slope * spread) / max(weight - 2.0, 1.0)
     slope_deviation = math.sqrt(unexplained / spread)
     if slope <= 2.0 * slope_deviation:
-        return Limit(math.inf, max(middle, learned.met_at), math.inf)
-    best = middle + (objective_seconds / line.tail - mean) / slope
+        low = max(middle, learned.met_at)
+        return Limit(math.inf, low, math.inf, low)
+    best, with_most = (middle + (objective_seconds / tail - mean) / slope for tail in (line.tail, line.tail_most))
     deviation = math.hypot(math.sqrt(unexplained / weight), slope_deviation * (best - middle)) / slope
-    least = max(1.0, learned.met_at)
-    return Limit(max(best, least), max(best - 2.0 * deviation, least), max(best + 2.0 * deviation, least))
+    ends = (best, best - 2.0 * deviation, best + 2.0 * deviation, with_most - 2.0 * deviation)
+    return Limit(*(max(end, learned.met_at, 1.0) for end in ends))
 
 
 def residence_at(learned: Learned, sequences: float) -> float | None:

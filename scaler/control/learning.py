@@ -17,7 +17,7 @@ from scaler.control.learned import (
 )
 from scaler.control.model import Memory
 from scaler.policy.model import Policy
-from scaler.signals.model import Latency, Signals, is_zero, known_value
+from scaler.signals.model import Latency, Signals, Verdict, is_zero, known_value
 
 #: A batch binds when this share of it is in use.
 BINDING_SHARE = 0.8
@@ -68,18 +68,15 @@ def _point(policy: Policy, learned: Learned, signals: Signals, residence: float)
     tpot, running = known_value(signals.tpot_seconds), learned.window.met_on_average
     if tpot is None or tpot.samples < SAMPLES_FOR_MEAN or running <= 0 or not steady(learned, residence):
         return None
-    objective = tpot_objective(policy, signals)
-    met = objective is not None and tpot.against(objective, SAMPLES_FOR_P95) == "met"
-    return Point(running, learned.window.met_by_few, tpot, residence, met, _breaks(policy, signals, tpot))
+    verdicts = [_verdict(tpot, tpot_objective(policy, signals))]
+    if policy.objectives.ttft_seconds is not None:
+        verdicts.append(_verdict(known_value(signals.ttft_seconds), policy.objectives.ttft_seconds))
+    met = all(verdict == "met" for verdict in verdicts)
+    breached = "breached" in verdicts and known_value(signals.waiting) == 0
+    return Point(running, learned.window.met_by_few, tpot, residence, met, breached)
 
 
-def _breaks(policy: Policy, signals: Signals, tpot: Latency) -> bool:
-    """Whether the window broke the objective on TPOT or TTFT for certain, though nothing queued."""
-    if known_value(signals.waiting) != 0:
-        return False
-    ttft = known_value(signals.ttft_seconds)
-    judged = ((tpot, tpot_objective(policy, signals)), (ttft, policy.objectives.ttft_seconds))
-    return any(
-        latency is not None and objective is not None and latency.against(objective, SAMPLES_FOR_P95) == "breached"
-        for latency, objective in judged
-    )
+def _verdict(latency: Latency | None, objective_seconds: float | None) -> Verdict:
+    if latency is None or objective_seconds is None:
+        return "undecided"
+    return latency.against(objective_seconds, SAMPLES_FOR_P95)

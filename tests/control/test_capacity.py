@@ -15,6 +15,8 @@ from pydantic import TypeAdapter
 
 from scaler.control.capacity import estimate_capacity, loaded
 from scaler.control.capacity_estimate import CapacityEstimate
+from scaler.control.learned import Learned, Point, limit, with_point
+from scaler.control.learned_window import BEGUN
 from scaler.control.learning import learn
 from scaler.control.model import Memory, Targets
 from scaler.policy.model import Batch, Capacity, Objectives, Policy
@@ -120,9 +122,39 @@ def test_windows_that_are_all_alike_show_no_line() -> None:
 @pytest.mark.parametrize(("factor", "least", "most"), [(2.0, 0.9, 1.1), (0.5, 0.75, 1.05), (1.0, 0.93, 1.0)])
 def test_a_declared_capacity_stands_until_measurement_contradicts_it(factor: float, least: float, most: float) -> None:
     policy = declared(factor)
-    found = estimate(after(Memory(), 60, LEVELS, policy), policy)
+    found = estimate(after(Memory(), 80, LEVELS, policy), policy)
     assert least <= found.sequences / TRUE.sequences <= most
     assert least <= found.requests_per_second / TRUE.requests_per_second <= most  # type: ignore[operator]
+
+
+def test_who_declares_little_is_raised_no_farther_than_a_quarter_above_what_met_every_objective() -> None:
+    policy = declared(0.3)
+    memory = after(Memory(), 60, (6.0, 14.0), policy)
+    assert estimate(memory, POLICY).sequences > 25  # what the line says, for who declares nothing
+    assert estimate(memory, policy).sequences == pytest.approx(1.25 * 14.0, rel=0.02)
+    slow = after(Memory(), 60, (6.0, 14.0), policy, ttft=bucketed(3.0, 1.0))
+    assert slow.learned[0].windows == memory.learned[0].windows
+    assert estimate(slow, policy).sequences == policy.capacity.sequences
+
+
+def test_one_window_that_met_the_objectives_may_be_the_odd_one() -> None:
+    learned = Learned()
+    for running, met in ((6.0, True), (30.0, True), (9.0, True), (40.0, False)):
+        point = Point(running, running, bucketed(0.03, 0.02), 5.0, met=met, breached=False)
+        learned = with_point(replace(learned, window=BEGUN), point)
+    assert learned.met_at == 9.0
+    point = Point(28.0, 28.0, bucketed(0.03, 0.02), 5.0, met=True, breached=False)
+    assert with_point(learned, point).met_at == 28.0
+
+
+@pytest.mark.parametrize(("levels", "least", "most"), [((1.0, 2.0, 3.0), 0.3, 0.6), (LEVELS, 0.9, 1.0)])
+def test_buckets_that_leave_room_above_the_mean_make_little_certain(
+    levels: tuple[float, ...], least: float, most: float
+) -> None:
+    """With three running P95 is somewhere between 25 and 50 ms, the mean 24: of 100 ms that says hardly anything."""
+    found = limit(after(Memory(), 60, levels).learned[0], 0.1)
+    assert found is not None
+    assert least <= found.certain / found.low <= most
 
 
 def test_an_operator_may_forbid_the_correction() -> None:
