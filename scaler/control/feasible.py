@@ -88,14 +88,22 @@ def infeasible_bounds(policy: Policy, empty: EmptyReplicas) -> Infeasible:
     found: dict[str, tuple[float, float]] = {}
     objectives, minimum_samples = policy.objectives, policy.objectives.minimum_samples
     for name, _, bounds in LATENCIES:
-        seen: Unhurried = getattr(empty, name)
-        if seen.requests < minimum_samples:
+        p95_seconds = empty_p95_seconds(empty, name, minimum_samples)
+        if p95_seconds is None:
             continue
         for bound, key in bounds:
             objective = getattr(objectives, key)
-            if objective is not None and objective < ROOM_NEEDED * seen.p95_seconds:
-                found[bound] = seen.p95_seconds, objective
+            if objective is not None and objective < ROOM_NEEDED * p95_seconds:
+                found[bound] = p95_seconds, objective
     return found
+
+
+def empty_p95_seconds(empty: EmptyReplicas, name: str, minimum_samples: int) -> float | None:
+    """P95 of the latency ``name`` (``ttft``, ``tpot``, ``e2e``) in nearly empty replicas, seconds; None where fewer
+    than ``minimum_samples`` requests stand behind it.
+    """
+    seen: Unhurried = getattr(empty, name)
+    return seen.p95_seconds if seen.requests >= minimum_samples else None
 
 
 def without(policy: Policy, bounds: Infeasible) -> Policy:

@@ -18,6 +18,7 @@ from prometheus_client.metrics_core import Metric
 
 from scaler import __version__
 from scaler.control.cold_start import measured_cold_starts
+from scaler.control.feasible import empty_p95_seconds
 from scaler.control.lasting import lasting
 from scaler.control.model import Admission, Decision, LoadState, Mode, Rung, Target
 from scaler.policy.model import Policy
@@ -238,7 +239,10 @@ def _tell_engine(samples: _Samples, policy: Policy) -> None:
 
 def _tell_objectives(samples: _Samples, snapshot: Snapshot) -> None:
     objectives = snapshot.policy.at(snapshot.decided_at.utc).objectives
+    empty = snapshot.decision.next_memory.empty
     for objective in OBJECTIVES:
+        at_least = empty_p95_seconds(empty, objective, objectives.minimum_samples)
+        samples.put("empty_replica_seconds", at_least, objective=objective)
         for bound, seconds in objective_bounds(objectives, objective).items():
             samples.put("objective_seconds", seconds, objective=objective, bound=bound)
             judged = verdict(snapshot.decision.verdicts, objective, bound)

@@ -281,8 +281,11 @@ def test_latency_is_held_against_the_objectives_that_its_alerts_compare() -> Non
     recorded = "workload_objective:objective_seconds:max"
     assert recorded in metric_names(alert_expression("LatencyP95Critical"))
     (shown,) = all_panels("P95 that the alerts compare")
+    (factor,) = re.findall(r"(\d+) \* workload_objective:empty_replica", alert_expression("LatencyP95Critical"))
+    assert any(query.expr.startswith(f"{factor} * workload_objective:empty_replica") for query in shown.queries)
     assert {metric_names(query.expr) for query in shown.queries} == {
         (recorded,),
+        ("workload_objective:empty_replica_seconds:max",),
         ("workload_model_name_objective:latency_seconds:p95",),
     }
     for title in ("P95 time to first token", "P95 time per output token", "P95 end to end"):

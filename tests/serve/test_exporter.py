@@ -17,6 +17,7 @@ from scaler.control.budget import Bill
 from scaler.control.capacity_estimate import CapacityEstimate
 from scaler.control.card_part import CardPart
 from scaler.control.cold_start import ColdStarts
+from scaler.control.feasible import EmptyReplicas, Unhurried
 from scaler.control.model import (
     Code,
     LoadState,
@@ -145,6 +146,17 @@ def test_objectives_and_what_p95_says_of_them(workloads: FakeWorkloads) -> None:
     assert scraped.value("objective_verdict", objective="ttft", bound="warning", verdict="breached") == 1
     assert scraped.value("objective_verdict", objective="ttft", bound="critical", verdict="met") == 1
     assert scraped.value("objective_verdict", objective="tpot", bound="warning", verdict="undecided") == 1
+
+
+def test_what_an_empty_replica_takes_once_enough_requests_were_seen_in_one(workloads: FakeWorkloads) -> None:
+    """LatencyP95Critical compares with it where no replica can keep the bound."""
+    workload = workloads.get("team-a/chat")
+    assert workload is not None
+    empty = EmptyReplicas(ttft=Unhurried(0.4, 20), tpot=Unhurried(0.05, 19))
+    workload.snapshot = snapshot(next_memory=Memory(empty=empty))
+    scraped = Scraped(workloads)
+    assert scraped.value("empty_replica_seconds", objective="ttft") == 0.4
+    assert not scraped.all("empty_replica_seconds", objective="tpot")
 
 
 def test_a_signal_has_a_value_only_while_known_or_stale(workloads: FakeWorkloads) -> None:
@@ -319,6 +331,7 @@ def test_every_gauge_has_help_and_is_told_by_a_full_workload_with_the_labels_lis
         override=override,
         shrunk_seconds=40.0,
         cold_starts=seen,
+        empty=EmptyReplicas(ttft=Unhurried(0.4, 20)),
         season=season,
         woken_seconds=3.5,
         card=CardPart(0.97, 0.5, 0.5, 62),

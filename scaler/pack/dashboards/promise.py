@@ -6,7 +6,8 @@ from scaler.pack.dashboards.model import Panel, Query, Row, Step
 from scaler.pack.dashboards.queries import chosen, chosen_model, each, p95
 from scaler.pack.model import Recording
 from scaler.pack.rules.burn import BUDGET, burn_groups
-from scaler.pack.series import LATENCY_P95, OBJECTIVE_SECONDS
+from scaler.pack.rules.latency import CRITICAL_FACTOR
+from scaler.pack.series import EMPTY_P95, LATENCY_P95, OBJECTIVE_SECONDS
 
 _MEANINGS = {
     "ttft": "the time from a request's arrival to its first token",
@@ -81,10 +82,17 @@ def _kept() -> tuple[Panel, ...]:
             "timeseries",
             "s",
             "The engines' histograms over 5 minutes where Prometheus has them, else loadtide's own P95; at least 20 "
-            "requests. Dashed: the bounds of LatencyP95High and LatencyP95Critical.",
+            "requests. Dashed: the bounds of LatencyP95High and LatencyP95Critical; a critical bound that no replica "
+            f"can keep pages from {CRITICAL_FACTOR} times what an empty replica takes.",
             (
                 Query(chosen_model(LATENCY_P95), "{{namespace}}/{{workload}} {{objective}} {{model_name}}"),
                 Query(chosen(OBJECTIVE_SECONDS), "{{namespace}}/{{workload}} {{objective}} {{bound}}", dashed=True),
+                Query(
+                    f"{CRITICAL_FACTOR} * {chosen(EMPTY_P95)}",
+                    f"{CRITICAL_FACTOR} × {{{{namespace}}}}/{{{{workload}}}} {{{{objective}}}} of an empty replica",
+                    dashed=True,
+                    optional=True,
+                ),
             ),
             width=8,
             height=6,

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from scaler.pack.model import Alert, Group, Recording, Severity
-from scaler.pack.rules.latency import LEVEL, infeasible
+from scaler.pack.rules.latency import LEVEL, as_empty
 from scaler.pack.rules.scaler import MINIMUM_REQUESTS
 from scaler.pack.series import BUCKETS_1H, BUCKETS_5M, OBJECTIVE, OBJECTIVE_SECONDS
 
@@ -68,7 +68,7 @@ def _rules(burn: Burn) -> Iterable[Recording | Alert]:
         for window in (burn.long, burn.short)
     )
     # A budget that no replica can keep burns at any load: a trend for a working day, and no page.
-    but = f"\nunless {infeasible('warning')}" if burn.severity == "critical" else ""
+    but = f"\nunless {as_empty(records[burn.long], 'warning')}" if burn.severity == "critical" else ""
     yield Alert(
         "LatencyBudgetBurn",
         "\nand\n".join(over) + but,

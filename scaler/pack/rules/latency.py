@@ -2,7 +2,8 @@
 
 The bounds are the policy's, told as ``loadtide_objective_seconds``: what pages and what the scaler defends are one
 number. Fewer requests than the least that make a P95 raise nothing. A bound that no replica can keep, however empty it
-is, pages nobody: who is woken could do nothing that night. It stays a warning, and ObjectiveInfeasible says why.
+is, pages nobody for what an empty replica takes: who is woken could do nothing that night. It stays a warning, and
+ObjectiveInfeasible says why. Several times that is another matter, a queue or a fault, and pages.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from scaler.pack.rules.scaler import MINIMUM_REQUESTS
 from scaler.pack.series import (
     BEYOND_BUCKETS,
     BUCKETS_5M,
+    EMPTY_P95,
     INFEASIBLE,
     LATENCY_P95,
     MODEL,
@@ -21,6 +23,9 @@ from scaler.pack.series import (
 )
 
 LEVEL = f"{MODEL}, objective"
+#: So many times an empty replica's P95 is critical, whatever was declared: what is declared for it pages no more. As
+#: the presets have it: the objective is twice what an empty engine takes, the critical bound twice that.
+CRITICAL_FACTOR = 4
 
 
 def latency_group() -> Group:
@@ -34,15 +39,16 @@ def latency_group() -> Group:
         (
             Recording(LATENCY_P95, f"(\n{p95}\n)\nor on ({OBJECTIVE})\n{OWN_P95}"),
             Recording(BEYOND_BUCKETS, f"(({counted} >= {MINIMUM_REQUESTS}) - {finite}) / {counted}"),
-            _above("LatencyP95Critical", "critical", hold="2m", keep="5m", but=f"unless {infeasible('critical')}"),
+            _above("LatencyP95Critical", "critical", hold="2m", keep="5m", but="unless"),
             _above(
                 "LatencyP95Critical",
                 "critical",
                 hold="2m",
                 keep="5m",
-                but=f"and {infeasible('critical')}",
+                but="and",
                 severity="warning",
-                more=" Even nearly empty replicas take longer than that bound leaves room for: nobody is paged.",
+                more=" Even nearly empty replicas take longer than that bound leaves room for, and this is less than "
+                f"{CRITICAL_FACTOR} times as long as they do: nobody is paged.",
             ),
             _above("LatencyP95High", "warning", hold="10m", keep="10m"),
             Alert(
@@ -73,19 +79,25 @@ def latency_group() -> Group:
     )
 
 
-def infeasible(bound: str) -> str:
-    """To stand behind ``and`` or ``unless``: the objectives of which no replica can keep this bound."""
-    return f'on ({OBJECTIVE})\n({INFEASIBLE}{{bound="{bound}"}} > 0)'
+def as_empty(latency: str, bound: str) -> str:
+    """To stand behind ``and`` or ``unless``: where no replica can keep this bound, and ``latency`` is not so much
+    longer that something else must have come on top.
+    """
+    kept_by_none = f'{latency}\nand on ({OBJECTIVE})\n({INFEASIBLE}{{bound="{bound}"}} > 0)'
+    much_longer = f"{latency}\n> on ({OBJECTIVE}) group_left ()\n({CRITICAL_FACTOR} * {EMPTY_P95})"
+    return f"(\n{kept_by_none}\nunless\n({much_longer})\n)"
 
 
 def _above(
     name: str, bound: Severity, *, hold: str, keep: str, but: str = "", severity: Severity | None = None, more: str = ""
 ) -> Alert:
-    """P95 over a bound. ``but`` narrows it by what else is so; ``severity`` is the bound's unless given."""
+    """P95 over a bound; ``but`` says what of it: ``and`` only what empty replicas take too, ``unless`` all but that.
+    ``severity`` is the bound's unless given.
+    """
     over = f'{LATENCY_P95}\n> on ({OBJECTIVE}) group_left ()\n{OBJECTIVE_SECONDS}{{bound="{bound}"}}'
     return Alert(
         name,
-        f"({over})\n{but}" if but else over,
+        f"({over})\n{but} {as_empty(LATENCY_P95, bound)}" if but else over,
         severity=severity or bound,
         hold=hold,
         keep=keep,

@@ -14,6 +14,7 @@ from scaler.pack.series import (
     CODE,
     DEMAND,
     DESIRED,
+    EMPTY_P95,
     ENGINE_INFO,
     FAILED_LOADS,
     GPU_FREE_EMERGENCY,
@@ -116,6 +117,7 @@ def _told() -> tuple[Recording, ...]:
             INFEASIBLE,
             by("max", BOUND, own(last('loadtide_objective_verdict{verdict="infeasible"}', _THRESHOLD_WINDOW))),
         ),
+        Recording(EMPTY_P95, by("max", OBJECTIVE, own(last("loadtide_empty_replica_seconds", _THRESHOLD_WINDOW)))),
         Recording(SIGNAL, by("max", f"{WORKLOAD}, signal", own(signal))),
         Recording(OWN_P95, p95),
         Recording(
