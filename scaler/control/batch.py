@@ -12,6 +12,9 @@ is only ever lowered for a cause a smaller batch cures:
 * ``prefill``: the token budget is the knob; where none is declared replicas are the cure, for a batch cut to what runs
   at a quiet moment is far too small a moment later (lab: 256 to 8 in one tick, then a queue).
 
+A published number that nobody runs with says nothing, so none is lowered further while more run than it allows and
+engines do not say that they have it: it would end at the least batch there is, without a cause that it cures.
+
 The way back: one step up per cooldown once the pressure is gone, to what it was before protection even if the batch
 does not bind, beyond that only where it binds (running >= 0.8 × batch: a limit not in use says nothing).
 """
@@ -19,6 +22,7 @@ does not bind, beyond that only where it binds (running >= 0.8 × batch: a limit
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from scaler.control.kv_bound import fitting_sequences
@@ -186,9 +190,36 @@ def _towards_objective(situation: Situation) -> BatchMove:
     if settling > 0:
         held = Suppressed(Code.SETTLING, Target.BATCH, wanted, _float(situation.batch), remaining_seconds=settling)
         return BatchMove(situation.batch, budget, above, suppressed=(held,))
+    if not_applied(situation):
+        return BatchMove(situation.batch, budget, above, suppressed=(held_unapplied(situation, wanted),))
     reason = Reason(Code.LATENCY_WARNING, Target.BATCH, "tpot_seconds", tpot.p95.low, objective)
     admission = Admission.HOLD if running > wanted else Admission.OPEN
     return BatchMove(wanted, budget, admission, protects=True, reasons=(reason,))
+
+
+def not_applied(situation: Situation) -> bool:
+    """Whether the batch last published is not in force: more run than it allows, and not every replica says that it has
+    it. (Nor does a smaller one help while they drain: engines let those finish who run.) A static batch tells nothing
+    by what runs, as an engine may compute several of them at once.
+    """
+    batch, running = situation.batch, busiest_running(situation)
+    static = situation.policy.batch.batching == "static"
+    if static or batch is None or running is None or running <= batch:
+        return False
+    if not situation.signals.applied:
+        least = known_value(situation.signals.applied_batch)
+        return least is None or least > batch
+    return not _all_say(situation, [each.batch_size for each in situation.signals.applied], batch)
+
+
+def _all_say(situation: Situation, told: Sequence[int | None], published: int) -> bool:
+    return len(told) >= (situation.ready or 1) and all(size is not None and size <= published for size in told)
+
+
+def held_unapplied(situation: Situation, wanted: int) -> Suppressed:
+    """A smaller batch, held back because the last one is not in force."""
+    batch, running = _float(situation.batch), busiest_running(situation)
+    return Suppressed(Code.NOT_APPLIED, Target.BATCH, wanted, batch, "busiest_running", running, batch)
 
 
 def _cut_token_budget(situation: Situation) -> BatchMove:
@@ -206,6 +237,10 @@ def _cut_token_budget(situation: Situation) -> BatchMove:
     settling = settling_seconds(situation)
     if settling > 0:
         held = Suppressed(Code.SETTLING, Target.TOKEN_BUDGET, wanted, budget, remaining_seconds=settling)
+        return BatchMove(situation.batch, budget, suppressed=(held,))
+    cut_before = budget < (situation.policy.batch.token_budget or budget)
+    if cut_before and not _all_say(situation, [each.token_budget for each in signals.applied], budget):
+        held = Suppressed(Code.NOT_APPLIED, Target.TOKEN_BUDGET, wanted, budget)
         return BatchMove(situation.batch, budget, suppressed=(held,))
     breached_at = None if tpot is None else tpot.p95.low
     reason = Reason(

@@ -13,7 +13,17 @@ only gets longer with a smaller batch.
 from __future__ import annotations
 
 from scaler.control.attribution import queues
-from scaler.control.batch import BatchMove, binds, cooling_seconds, grow, settling_seconds, start, token_budget
+from scaler.control.batch import (
+    BatchMove,
+    binds,
+    cooling_seconds,
+    grow,
+    held_unapplied,
+    not_applied,
+    settling_seconds,
+    start,
+    token_budget,
+)
 from scaler.control.model import Cause, Code, LoadState, Reason, Suppressed, Target
 from scaler.control.oscillation import kv_growth_ratio
 from scaler.control.situation import PLAIN_MAX, Situation, by_plain_numbers
@@ -99,6 +109,8 @@ def _down(situation: Situation, step: int, reason: Reason) -> BatchMove:
             Code.SETTLING, Target.BATCH, wanted, batch, reason.signal, reason.value, reason.threshold, settling
         )
         return BatchMove(batch, budget, suppressed=(back,))
+    if not_applied(situation):
+        return BatchMove(batch, budget, suppressed=(held_unapplied(situation, wanted),))
     return BatchMove(wanted, budget, protects=True, own_way_back=True, reasons=(reason,))
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from scaler.control.batch import BatchMove, busiest_running, settling_seconds, token_budget
+from scaler.control.batch import BatchMove, busiest_running, held_unapplied, not_applied, settling_seconds, token_budget
 from scaler.control.model import Admission, Code, Reason, Suppressed, Target
 from scaler.control.situation import Situation
 from scaler.signals.model import known_value
@@ -42,6 +42,8 @@ def protect_memory(situation: Situation) -> BatchMove | None:
             Code.SETTLING, Target.BATCH, wanted, batch, signal, value, threshold, remaining_seconds=settling
         )
         return replace(kept, suppressed=(held,))
+    if not_applied(situation):
+        return replace(kept, suppressed=(held_unapplied(situation, wanted),))
     reason = Reason(Code.MEMORY_PRESSURE, Target.BATCH, signal, value, threshold)
     return BatchMove(wanted, budget, admission, protects=True, reasons=(reason,))
 

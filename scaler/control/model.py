@@ -138,6 +138,7 @@ class Code(StrEnum):
     RECOVERY = "recovery"
     COOLDOWN = "cooldown"
     SETTLING = "settling"  # the last protective shrink has not shown its effect yet
+    NOT_APPLIED = "not_applied"  # engines do not run with the last smaller one: a still smaller one says no more
     NOT_BINDING = "not_binding"  # a limit that is not in use says nothing
     KV_ROOM = "kv_room"  # KV use forbids growth
     QUEUEING_KEEPS_BATCH = "queueing_keeps_batch"

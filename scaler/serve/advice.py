@@ -16,6 +16,7 @@ ADVICE: dict[str, str] = {
     Code.OBJECTIVE_UNREACHABLE: "loosen the objective: the answers take this long on an empty engine too",
     Code.INFEASIBLE: "loosen the objective to at least 1.2 times that, or run a faster engine",
     Code.MEMORY_PRESSURE: "if this keeps coming back, lower batch.max or give the engine more KV cache",
+    Code.NOT_APPLIED: "let the engine follow what is published, by its plugin or loadtide agent",
     Code.KV_ROOM: "more load needs more replicas, not a larger batch: KV cache is the limit here",
     Code.UNSCHEDULABLE: "add nodes, or lower replicas.max: no node has room for what is asked for",
     Code.OVERDUE: "look at the pod's events: a replica has been loading for more than twice its usual time",

@@ -156,6 +156,10 @@ WORDINGS: Mapping[Code, Wording] = {
     Code.SETTLING: Wording(
         "the last shrink has not shown its effect yet: {same}", held="the last shrink has not shown its effect yet"
     ),
+    Code.NOT_APPLIED: Wording(
+        "engines do not run with the last smaller one, so a still smaller one would change nothing: {same}",
+        held="engines do not run with the last smaller one, so a still smaller one would change nothing",
+    ),
     Code.NOT_BINDING: Wording(
         "the batch is not filled, so raising it would change nothing: {same}",
         held="the batch is not filled, so raising it would change nothing",

@@ -67,9 +67,13 @@ def test_nothing_is_limited_while_memory_has_room() -> None:
 
 
 def test_pressure_halves_at_once_and_then_looks_whether_it_helped() -> None:
-    """60 run of 64: half of what runs, then half again only after ``settle_seconds`` (15 s) of the same."""
-    watched = Watch().at("0s", kv=0.5).at("5s", kv=0.96).at("45s", kv=0.96, running=30)
-    assert watched.moves == [(5.0, 30), (20.0, 15), (35.0, 7)]
+    """60 run of 64: half of what runs, then half again only after ``settle_seconds`` (15 s) and once no more run than
+    it lets.
+    """
+    watched = Watch().at("0s", kv=0.5).at("5s", kv=0.96).at("10s", kv=0.96, running=30).at("25s", running=31, kv=0.96)
+    assert watched.moves == [(5.0, 30), (20.0, 15)]
+    watched.at("45s", kv=0.96, running=15).at("46s")
+    assert watched.moves == [(5.0, 30), (20.0, 15), (45.0, 7)]
     assert watched.held.pressed
     assert watched.held.reasons == ()
 

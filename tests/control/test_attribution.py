@@ -73,6 +73,7 @@ def test_memory_pressure_halves_what_runs_at_once_although_a_cooldown_has_just_b
 
 def test_after_a_shrink_its_effect_is_awaited_before_the_next() -> None:
     timeline = settled().at("6m5s", **serving(running=100, kv=0.97)).expect(batch=25)
+    timeline.at("6m10s", **serving(running=100, kv=0.97, applied_batch=25))
     timeline.at("6m15s").expect(batch=25).held_back(Code.SETTLING).at("6m20s").expect(batch=12)
 
 

@@ -60,11 +60,11 @@ def test_it_waits_for_the_effect_of_its_last_move_across_ticks() -> None:
     light(timeline, 3.0, **FULL)
     for second in (4.0, 4.9):
         assert light(timeline, second, **FULL) is None
-    pressed: dict[str, Any] = BUSY | {"kv": 0.97}
+    pressed: dict[str, Any] = BUSY | {"kv": 0.97, "applied_batch": 25}
     timeline.at("5s", **pressed).at("15s").expect(batch=25).held_back(Code.SETTLING)
-    assert light(timeline, 2.9, **FULL) is None
+    assert light(timeline, 2.9, **FULL, applied_batch=25) is None
     # 15 s after the move at 3 s, though the tick before it knew nothing of it.
-    assert light(timeline, 3.0, **FULL) is not None
+    assert light(timeline, 3.0, **FULL, applied_batch=25) is not None
     timeline.expect(batch=12)
 
 

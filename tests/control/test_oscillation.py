@@ -85,13 +85,14 @@ class TestBatch:
         timeline.at("11m", **BUSY, kv=0.5).at("14m").expect(batch=64)
 
     def test_pressure_that_stays_shrinks_on(self) -> None:
-        timeline = Timeline(LOADED).at("0s", **BUSY, kv=0.5).at("5s", **BUSY, kv=FULL).expect(batch=15)
-        timeline.at("15s").expect(batch=15).at("20s").expect(batch=7).at("35s").expect(batch=3)
+        timeline = Timeline(LOADED).at("0s", **BUSY, kv=0.5).at("5s", **BUSY, kv=FULL, applied_batch=15)
+        timeline.expect(batch=15).at("15s").expect(batch=15)
+        timeline.at("20s").expect(batch=7).at("25s", **BUSY, kv=FULL, applied_batch=7).at("35s").expect(batch=3)
 
     def test_a_preemption_is_no_hovering(self) -> None:
         timeline = Timeline(LOADED).at("0s", **BUSY, kv=0.5).at("5s", **BUSY, kv=FULL).expect(batch=15)
         timeline.at("20s", **BUSY, kv=0.9, preempted=0).at("60s").expect(batch=15)
-        timeline.at("65s", **BUSY, kv=0.9, preempted=3).expect(batch=7)
+        timeline.at("65s", **BUSY, kv=0.9, preempted=3, applied_batch=15).expect(batch=7)
 
 
 class TestReplicas:

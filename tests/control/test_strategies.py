@@ -116,8 +116,9 @@ class TestLatency:
 
     def test_the_bound_is_hard(self) -> None:
         timeline = Timeline(LATENCY).at("0s", **paced(0.03, 0.02)).at("5s", **paced(0.06, 0.03))
-        timeline.expect(batch=6).at("15s").expect(batch=6).held_back(Code.SETTLING)
-        timeline.at("20s").expect(batch=4).at("35s").expect(batch=2).at("5m").expect(batch=2)
+        timeline.expect(batch=6).at("10s", **paced(0.06, 0.03, running=6)).at("15s").expect(batch=6)
+        timeline.held_back(Code.SETTLING).at("20s").expect(batch=4)
+        timeline.at("30s", **paced(0.06, 0.03, running=4)).at("35s").expect(batch=2).at("5m").expect(batch=2)
         timeline.at("5m5s", **paced(0.02, 0.01, running=8)).at("10m")
         assert timeline.decision is not None
         assert (timeline.decision.targets.batch or 0) >= 8
