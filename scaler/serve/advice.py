@@ -56,7 +56,9 @@ def _advice(document: dict[str, Any]) -> Iterator[str]:
             yield ADVICE[said["code"]]
     if document["state"] == LoadState.STALLED:
         yield ADVICE[Code.STALLED]
-    if any(not source["ok"] for source in document["sources"]):
-        yield "make the failing sources answer: open their URL from the scaler's pod"
+    failing = [source["endpoint"] for source in document["sources"] if not source["ok"]]
+    if failing:
+        url = next((endpoint for endpoint in failing if endpoint.startswith(("http://", "https://"))), "URL")
+        yield f"make the failing sources answer; what the scaler gets, from its pod: loadtide probe {url}"
     if document["warnings"]:
         yield "settle the warnings: each says which policy key to write"

@@ -220,6 +220,12 @@ def test_a_failing_source_and_warnings_are_told() -> None:
     assert "scrape http://vllm:8000/metrics: timed out after 3 s" in text
     assert "- replicas.max is not declared" in text
     assert "make the failing sources answer" in text
+    assert "loadtide probe http://vllm:8000/metrics" in text
+
+
+def test_a_failing_source_without_an_address_of_its_own_is_not_made_a_url() -> None:
+    text = explained(health=(SourceHealth("kubernetes", "endpointslices of team-a/chat", False, "403", 0.1),))
+    assert "loadtide probe URL" in text
 
 
 def test_the_same_advice_is_given_once() -> None:
