@@ -38,6 +38,12 @@ _STYLES = {
 }
 
 
+def _still(document: Document) -> str:
+    """What is said where there is no reason, as nothing moved."""
+    held = document["suppressed"]
+    return "nothing moved: what was wanted is held back" if held else "nothing moved, and nothing needs to"
+
+
 def explain(answer: Document) -> RenderableType:
     """The document of ``GET /v1/workloads/{namespace}/{name}`` as a rich renderable, to be printed as it is. It may
     come from a scaler of another version.
@@ -49,7 +55,7 @@ def explain(answer: Document) -> RenderableType:
     return Group(
         _heading(document),
         *_wants(document),
-        *_listed("Why", [reason["sentence"] for reason in document["reasons"]], "nothing moved, and nothing needs to"),
+        *_listed("Why", [reason["sentence"] for reason in document["reasons"]], _still(document)),
         *_listed("Held back", [held["sentence"] for held in document["suppressed"]]),
         *_listed("What lasts", [_lasts(each) for each in document["lasting"]]),
         *_listed("Last adjustments", [_adjusted(entry) for entry in document["last_adjustments"]]),

@@ -223,6 +223,12 @@ def test_a_failing_source_and_warnings_are_told() -> None:
     assert "loadtide probe http://vllm:8000/metrics" in text
 
 
+def test_where_nothing_moved_it_does_not_say_that_nothing_needs_to_while_something_is_held_back() -> None:
+    held = Suppressed(Code.KV_ROOM, Target.BATCH, 64, 32, "kv_use_ratio", 0.9, 0.85)
+    assert "nothing moved: what was wanted is held back" in explained(reasons=(), suppressed=(held,))
+    assert "nothing moved, and nothing needs to" in explained(reasons=(), suppressed=())
+
+
 def test_a_failing_source_without_an_address_of_its_own_is_not_made_a_url() -> None:
     text = explained(health=(SourceHealth("kubernetes", "endpointslices of team-a/chat", False, "403", 0.1),))
     assert "loadtide probe URL" in text

@@ -105,7 +105,8 @@ function showWhy(detail) {
   renew(cause, detail.cause_words ?? null, (words) => ["The latency is put down to: ", make("strong", {}, words ?? ""), "."]);
   const list = (id, items, none, build) => renew(element(id), items.length ? items.map((each) => each.sentence) : none, () =>
     items.length ? items.map(build) : make("li", { class: "none" }, none));
-  list("reasons", detail.reasons, detail.decided_at ? "Nothing moved, and nothing needs to." : "Not evaluated yet.", (each) => make("li", {}, each.sentence));
+  const still = detail.suppressed.length ? "Nothing moved: what was wanted is held back." : "Nothing moved, and nothing needs to.";
+  list("reasons", detail.reasons, detail.decided_at ? still : "Not evaluated yet.", (each) => make("li", {}, each.sentence));
   element("advised").hidden = !detail.advice.length;
   list("advice", detail.advice.map((sentence) => ({ sentence })), "", (each) => make("li", {}, each.sentence));
   const held = detail.suppressed.length ? detail.suppressed : [null];
