@@ -22,6 +22,8 @@ from urllib.parse import urlsplit
 
 import typer
 
+from scaler.process.options import Address, address, failed
+
 WORKLOAD = "demo/chat"
 #: What the stand-in runs with, and a modest guess for a real engine.
 STANDIN_BATCH = 16
@@ -81,15 +83,17 @@ def urls_line(engine: str) -> str:
 def write_policy(path: Path, engine: str) -> str | None:
     """Make the file name ``engine``: written if absent, else only its marked line is changed.
 
-    Returns what the user must know where the file has no marked line and does not name the engine; else None.
+    Returns what the user must know where the file has no marked line and does not name the engine; else None. Raises
+    OSError, ``UnicodeError``.
     """
     if not path.exists():
-        path.write_text(POLICY.format(workload=WORKLOAD, urls=urls_line(engine), batch_max=STANDIN_BATCH))
+        written = POLICY.format(workload=WORKLOAD, urls=urls_line(engine), batch_max=STANDIN_BATCH)
+        path.write_text(written, encoding="utf-8")
         return None
-    text = path.read_text()
+    text = path.read_text(encoding="utf-8")
     marked = re.compile(rf"urls:.*{re.escape(URL_MARK)}")
     if marked.search(text):
-        path.write_text(marked.sub(lambda _: urls_line(engine), text))
+        path.write_text(marked.sub(lambda _: urls_line(engine), text), encoding="utf-8")
         return None
     if engine in text:
         return None
@@ -108,15 +112,21 @@ def metrics_url(engine: str) -> str:
 
 
 def free_address(wanted: str) -> str:
-    """``host:port`` as wanted, or with a free port where something listens there already."""
-    host, _, port = wanted.rpartition(":")
-    with socket.socket() as probe:
+    """``host:port`` as wanted, or with a free port where something listens there already. Raises
+    ``typer.BadParameter``.
+    """
+    place = address(wanted)
+    with socket.socket(socket.AF_INET6 if ":" in place.host else socket.AF_INET) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind((host, int(port)))
+            probe.bind((place.host, place.port))
         except OSError:
-            probe.bind((host, 0))
-        return f"{host}:{probe.getsockname()[1]}"
+            try:
+                probe.bind((place.host, 0))
+            except OSError as error:
+                why = f"{wanted}: nothing can listen there ({error.strerror}); write for example 127.0.0.1:8080"
+                raise typer.BadParameter(why) from error
+        return str(Address(place.host, probe.getsockname()[1]))
 
 
 @dataclass(slots=True)
@@ -173,15 +183,15 @@ def children() -> Iterator[Children]:
         group.stop()
 
 
-def comes_up(group: Children, address: str) -> bool:
-    """Wait until something listens at ``address``; False if a child, patience or the user ends that."""
-    host, _, port = address.rpartition(":")
+def comes_up(group: Children, listening: str) -> bool:
+    """Wait until something listens at ``listening``; False if a child, patience or the user ends that."""
+    place = address(listening)
     deadline = time.monotonic() + READY_SECONDS
     while time.monotonic() < deadline and not group.stopped:
         if any(process.poll() is not None for process in group.processes):
             return False
         try:
-            socket.create_connection((host, int(port)), timeout=1).close()
+            socket.create_connection((place.host, place.port), timeout=1).close()
         except OSError:
             time.sleep(0.1)
         else:
@@ -206,7 +216,11 @@ def demo(
     Next: open the page it names, and ask `loadtide explain` why it decided what it did.
     """
     watched = None if engine is None else metrics_url(engine)
-    folder.mkdir(parents=True, exist_ok=True)
+    addresses = [free_address(http), free_address(grpc)]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise failed(f"{folder}: cannot be made ({error.strerror}); name another with --folder") from error
     loadtide = Path(sys.executable).with_name("loadtide")
     with children() as group:
         if watched is None:
@@ -217,8 +231,11 @@ def demo(
                 raise typer.Exit(stand_in.wait() or 1)
             watched = str(json.loads(said)["metrics"])
         policy, memory = folder / "policy.yaml", folder / "memory.db"
-        warning = write_policy(policy, watched)
-        addresses = [free_address(http), free_address(grpc)]
+        try:
+            warning = write_policy(policy, watched)
+        except (OSError, UnicodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+            raise failed(f"{policy}: cannot be used ({why}); move it away, or name another --folder") from error
         for wanted, got in zip((http, grpc), addresses, strict=True):
             if wanted != got:
                 typer.echo(f"{wanted} is taken; using {got} instead")

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 import typer
+from typer.testing import CliRunner
 
+from scaler.cli import app
 from scaler.lab.run import URL_MARK, WORKLOAD, free_address, metrics_url, write_policy
 from scaler.policy.layers import PolicyFile
 
@@ -66,3 +68,38 @@ def test_a_taken_port_gives_a_free_one() -> None:
         other = free_address(address)
     assert other != address
     assert free_address(address) == address
+
+
+@pytest.mark.parametrize("wanted", ["127.0.0.1:http", "8080", "127.0.0.1:70000", "203.0.113.9:8080"])
+def test_what_nothing_can_listen_on_is_refused_with_an_example(wanted: str) -> None:
+    with pytest.raises(typer.BadParameter, match="write for example"):
+        free_address(wanted)
+
+
+def test_an_address_of_ipv6_keeps_its_brackets() -> None:
+    if not socket.has_ipv6:
+        pytest.skip("no IPv6 here")
+    assert free_address("[::1]:0").startswith("[::1]:")
+
+
+@pytest.mark.parametrize(
+    ("made", "folder", "said"),
+    [
+        ("a file", "a file", "cannot be made (File exists)"),
+        ("a file", "a file/demo", "cannot be made (Not a directory)"),
+        ("demo/policy.yaml/", "demo", "policy.yaml: cannot be used (Is a directory)"),
+        ("demo/policy.yaml", "demo", "policy.yaml: cannot be used (not UTF-8 text)"),
+    ],
+)
+def test_a_folder_that_cannot_be_used_is_said_in_words(tmp_path: Path, made: str, folder: str, said: str) -> None:
+    path = tmp_path / made
+    path.parent.mkdir(exist_ok=True)
+    if made.endswith("/"):
+        path.mkdir()
+    else:
+        path.write_bytes(b"\xff\xfe")
+    options = ["--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--engine", "http://127.0.0.1:1"]
+    result = CliRunner().invoke(app, ["demo", "--folder", str(tmp_path / folder), *options])
+    assert result.exit_code == 2, result.output
+    assert said in result.output
+    assert "--folder" in result.output
