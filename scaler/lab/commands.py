@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 lab = typer.Typer(rich_markup_mode="rich")
 lab.command()(demo)
 
+#: A trace is thinned to about so many requests unless told otherwise.
+MOST_REQUESTS = 100_000
+
 Data = Annotated[
     Path | None,
     typer.Option(
@@ -113,13 +116,15 @@ def simulate(
     ] = None,
     start: Annotated[float, typer.Option(min=0.0, help="Play the trace from this second on.")] = 0.0,
     seconds: Annotated[float | None, typer.Option(min=60.0, help="Play so much of the trace; all of it else.")] = None,
-    most: Annotated[int, typer.Option(min=1, help="Thin the trace to about so many requests.")] = 100_000,
+    most: Annotated[int, typer.Option(min=1, help="Thin the trace to about so many requests.")] = MOST_REQUESTS,
     hardware: Annotated[str | None, typer.Option(help="Other hardware than the scenario's; --list shows all.")] = None,
-    cold_start: Annotated[float | None, typer.Option(min=0.0, help="Another cold start, seconds.")] = None,
+    cold_start: Annotated[
+        float | None, typer.Option(min=0.0, max=86_400.0, help="Another cold start, seconds.")
+    ] = None,
     floor: Annotated[int | None, typer.Option(min=0, help="Never fewer replicas.")] = None,
     ceiling: Annotated[int | None, typer.Option(min=1, help="Never more replicas.")] = None,
-    ttft: Annotated[float | None, typer.Option(help="Another promise: seconds to the first token.")] = None,
-    tpot: Annotated[float | None, typer.Option(help="Another promise: seconds per output token.")] = None,
+    ttft: Annotated[float | None, typer.Option(min=0.001, help="Another promise: seconds to the first token.")] = None,
+    tpot: Annotated[float | None, typer.Option(min=0.0001, help="Another promise: seconds per output token.")] = None,
     fill_seconds: Annotated[
         float | None,
         typer.Option(min=0.0, help="Engines batch statically: a batch waits so long to fill. Else continuously."),
@@ -151,6 +156,8 @@ def simulate(
         return
     if scenario and trace:
         raise _failed(f"a scenario or a trace, not both: leave out {scenario} or --trace {trace}")
+    if scenario and (start, seconds, most) != (0.0, None, MOST_REQUESTS):
+        raise _failed("--start, --seconds and --most say what is played of a --trace; a scenario is played as it is")
     chosen = list(dict.fromkeys([policy, *(vs or [])]))
     _known([scenario] if scenario else [], list(SCENARIOS), "scenario")
     _known([hardware] if hardware else [], list(HARDWARE), "hardware")

@@ -93,7 +93,8 @@ def measure_truth(
     seen = [measured(low)]
     if seen[0].attainment < ATTAINED:
         raise ValueError(
-            f"even unhurried, {1 - seen[0].attainment:.0%} of the requests break the promise {promise}; "
+            f"even unhurried, {1 - seen[0].attainment:.0%} of the requests break the promise "
+            f"({promise.ttft_seconds:g} s to the first token, {promise.tpot_seconds:g} s per output token); "
             "no replica count can keep it"
         )
     for _ in range(HALVINGS):

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from scaler.pack.model import Options
+from scaler.pack.model import Options, checked
 from scaler.pack.written import labels_of, prometheus_rule, prometheus_rules, without_sources
 
 
@@ -59,12 +59,14 @@ def rules(
     Next: route by severity, as in deploy/alertmanager.yaml. Each alert has a page in rules/runbooks.
     """
     try:
-        options = Options(
-            namespace=namespace,
-            labels=labels_of(label or ()),
-            without=without_sources(without),
-            runbooks=runbooks.rstrip("/"),
-            grafana=grafana.rstrip("/"),
+        options = checked(
+            Options(
+                namespace=namespace,
+                labels=labels_of(label or ()),
+                without=without_sources(without),
+                runbooks=runbooks.rstrip("/"),
+                grafana=grafana.rstrip("/"),
+            )
         )
         text = prometheus_rule(options) if form is Form.PROMETHEUSRULE else prometheus_rules(options)
     except ValueError as error:

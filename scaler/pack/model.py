@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -50,6 +51,14 @@ class Group:
     interval: str = ""
 
 
+_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
+_LABEL_VALUE = re.compile(r"([a-z0-9]([-a-z0-9_.]{0,61}[a-z0-9])?)?", re.ASCII | re.IGNORECASE)
+_LABEL_NAME = re.compile(
+    r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[a-z0-9]([-a-z0-9_.]{0,61}[a-z0-9])?", re.ASCII | re.IGNORECASE
+)
+_URL = re.compile(r"https?://[^\s\"'<>{}]+")
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
     """What differs from one installation to the next.
@@ -64,3 +73,22 @@ class Options:
     without: frozenset[str] = frozenset()
     runbooks: str = "https://runbooks.example.com/loadtide"
     grafana: str = "https://grafana.example.com"
+
+
+def checked(options: Options) -> Options:
+    """The options, if a cluster and a browser take them. Raises ValueError, saying what to write instead."""
+    checked_namespace(options.namespace)
+    for url in (options.runbooks, options.grafana):
+        if not _URL.fullmatch(url):
+            raise ValueError(f"{url!r} is not a URL; write for example https://grafana.example.com")
+    for name, value in options.labels.items():
+        if not (_LABEL_NAME.fullmatch(name) and _LABEL_VALUE.fullmatch(value)):
+            raise ValueError(f"{name}={value} is no label that Kubernetes takes; write for example release=kps")
+    return options
+
+
+def checked_namespace(name: str) -> str:
+    """The name, if a cluster takes it for a namespace's. Raises ValueError."""
+    if not _NAMESPACE.fullmatch(name):
+        raise ValueError(f"{name!r} is no namespace: small letters, digits and - only; write for example monitoring")
+    return name

@@ -363,6 +363,12 @@ def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     assert "cannot be written (Not a directory)" in " ".join(made.output.replace("│", "").split())
 
 
+def test_a_namespace_that_no_cluster_takes_is_refused() -> None:
+    made = CliRunner().invoke(app, ["dashboards", "--format", "configmap", "--namespace", "My_Space"])
+    assert made.exit_code == 2
+    assert "is no namespace" in " ".join(made.output.replace("│", "").split())
+
+
 def test_three_dashboards_are_not_printed_as_one_json() -> None:
     made = CliRunner().invoke(app, ["dashboards"])
     assert made.exit_code == 2

@@ -221,7 +221,16 @@ def test_the_command_prints_the_pack() -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
-    [(["--without", "dgcm"], "no such source: dgcm"), (["--label", "release"], "NAME=VALUE")],
+    [
+        (["--without", "dgcm"], "no such source: dgcm"),
+        (["--label", "release"], "NAME=VALUE"),
+        (["--label", "my release=kps"], "no label that Kubernetes takes"),
+        (["--label", "release=a b"], "no label that Kubernetes takes"),
+        (["--namespace", "My_Space"], "is no namespace"),
+        (["--namespace", ""], "is no namespace"),
+        (["--runbooks", "wiki/runbooks"], "is not a URL"),
+        (["--grafana", 'https://g" onload='], "is not a URL"),
+    ],
 )
 def test_a_mistake_is_said(arguments: list[str], said: str) -> None:
     result = CliRunner().invoke(app, ["rules", *arguments])

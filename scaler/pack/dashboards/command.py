@@ -36,7 +36,10 @@ def dashboards(
     Every panel asks the data source chosen at the top of the dashboard. Some read the recorded series of the rule
     pack: load that too. dashboards/README.md says what must be scraped, and how.
     """
-    made = files(form, which or tuple(Which), datasource, namespace)
+    try:
+        made = files(form, which or tuple(Which), datasource, namespace)
+    except ValueError as error:
+        raise typer.BadParameter(f"--namespace: {error}") from error
     if out is not None:
         try:
             out.mkdir(parents=True, exist_ok=True)

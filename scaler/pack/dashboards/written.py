@@ -10,6 +10,7 @@ import yaml
 
 from scaler.pack.dashboards import dashboards
 from scaler.pack.dashboards.grafana import dashboard_document
+from scaler.pack.model import checked_namespace
 
 #: What the sidecar of Grafana's Helm chart looks for, as its values have it (``sidecar.dashboards.label``).
 SIDECAR_LABEL = {"grafana_dashboard": "1"}
@@ -33,7 +34,9 @@ class Which(StrEnum):
 def files(
     form: Form, which: Iterable[Which] = tuple(Which), datasource: str | None = None, namespace: str | None = None
 ) -> Mapping[str, str]:
-    """File name → text, of those named. ``datasource`` is chosen at first; ``namespace`` is the ConfigMaps'."""
+    """File name → text, of those named. ``datasource`` is chosen at first; ``namespace`` is the ConfigMaps'. Raises
+    ValueError for one that no cluster takes.
+    """
     uids = {f"loadtide-{each}" for each in which}
     wanted = (dashboard for dashboard in dashboards() if dashboard.uid in uids)
     texts = {dashboard.uid: _json(dashboard_document(dashboard, datasource)) for dashboard in wanted}
@@ -49,7 +52,7 @@ def _json(document: Mapping[str, object]) -> str:
 def _config_map(uid: str, text: str, namespace: str | None) -> str:
     metadata: dict[str, object] = {"name": uid, "labels": {"app.kubernetes.io/name": "loadtide", **SIDECAR_LABEL}}
     if namespace is not None:
-        metadata["namespace"] = namespace
+        metadata["namespace"] = checked_namespace(namespace)
     document = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {f"{uid}.json": _Block(text)}}
     return yaml.dump(document, Dumper=_Dumper, sort_keys=False, width=1000, allow_unicode=True)
 
