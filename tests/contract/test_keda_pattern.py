@@ -89,7 +89,9 @@ async def operator(scaler: Scaler) -> AsyncIterator[Operator]:
 
 
 async def test_two_operators_and_the_hpa_get_one_answer_and_cost_the_source_nothing(scaler: Scaler) -> None:
-    """G1-07: some 2,500 calls of both operators in overlapping trios; the source is read once a tick, as without."""
+    """G1-07: 900 calls of both operators in overlapping trios, over several ticks; the source is read once a tick, as
+    without.
+    """
     ref = scaled_object("llm", metadata=PUSHED)
     scaler.engines.running["prod/llm"] = 3.0
     operators = [Operator(scaler.address), Operator(scaler.address)]
@@ -98,20 +100,21 @@ async def test_two_operators_and_the_hpa_get_one_answer_and_cost_the_source_noth
     version, reads = scaler.workloads.get("prod/llm"), scaler.engines.reads["prod/llm"]
     assert version is not None
     before, loop = version.version, asyncio.get_running_loop()
-    until = loop.time() + 2.0
+    began = loop.time()
 
     async def ask(operator: Operator, hpa: bool) -> set[Told]:
-        told = set()
-        while loop.time() < until:
+        """25 trios; a quick machine, which has done with them within a tick, goes on."""
+        told, asked = set(), 0
+        while asked < 25 or version.version < before + 3:
             told.add(await (operator.hpa_asks(ref) if hpa else operator.check(ref)))
+            asked += 1
         return told
 
     told = await asyncio.gather(*(ask(operator, hpa) for operator in operators for hpa in (False, True) * 3))
     assert set().union(*told) == {first}
     ticks = version.version - before
     assert scaler.engines.reads["prod/llm"] - reads <= ticks + 1
-    assert ticks <= 2.0 / TICK + 2
-    assert sum(operator.trios for operator in operators) > 20 * ticks
+    assert ticks <= (loop.time() - began) / TICK + 2
     for operator in operators:
         await operator.close()
 
