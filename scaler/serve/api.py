@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import hmac
 import math
 from itertools import islice
 from typing import Any
@@ -14,6 +13,7 @@ from aiohttp import web
 from scaler import __version__
 from scaler.consume.contract import VALID_SECONDS_HEADER, VALID_UNTIL_HEADER, ContractError, ServedTarget, parse_report
 from scaler.control.model import Override
+from scaler.serve.access import is_token
 from scaler.serve.decision_document import adjustment
 from scaler.serve.demand_body import DemandBodyError, parse_demand
 from scaler.serve.inbox import TooManySourcesError
@@ -254,8 +254,7 @@ class Api:
         if self._token is None:
             raise ApiError(503, "pushing needs a token and none is configured: set --token-file or LOADTIDE_TOKEN")
         scheme, _, given = request.headers.get("Authorization", "").partition(" ")
-        right = hmac.compare_digest(given.strip().encode(), self._token.encode())
-        if scheme.lower() != "bearer" or not right:
+        if scheme.lower() != "bearer" or not is_token(given.strip(), self._token):
             text = "a wrong token" if given else "no token; send the header Authorization: Bearer TOKEN"
             raise ApiError(401, text, {"WWW-Authenticate": 'Bearer realm="loadtide"'})
         return self._named(request)
@@ -308,3 +307,5 @@ async def _body(request: web.Request) -> bytes:
             return await request.read()
     except TimeoutError:
         raise ApiError(408, f"the body did not come within {BODY_SECONDS:g} s") from None
+    except web.RequestPayloadError as error:
+        raise ApiError(400, f"the body cannot be read ({error})") from None

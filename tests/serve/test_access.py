@@ -48,6 +48,18 @@ async def test_without_the_token_nothing_is_told(session: ClientSession, path: s
         assert answer.headers["X-Content-Type-Options"] == "nosniff"
 
 
+@pytest.mark.parametrize("request_line", ["GET /v1/workloads", "POST /v1/workloads/team-a/chat/wake"])
+@pytest.mark.parametrize("shown", [b"Bearer \xff\xfe", b"Basic \xff", b"\xff", b"Bearer \xed\xa0\x80"])
+async def test_a_token_that_is_no_text_is_a_wrong_one(session: ClientSession, request_line: str, shown: bytes) -> None:
+    base = session._base_url
+    assert base is not None
+    reader, writer = await asyncio.open_connection(base.host, base.port)
+    head = f"{request_line} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: "
+    writer.write(head.encode() + shown + b"\r\n\r\n")
+    assert (await reader.readline()).split()[1] == b"401"
+    writer.close()
+
+
 @pytest.mark.parametrize("path", READABLE[:-1])
 @pytest.mark.parametrize("shown", [f"Bearer {READ}", f"bearer  {READ}", basic(READ)])
 async def test_with_it_all_is_told(session: ClientSession, path: str, shown: str) -> None:

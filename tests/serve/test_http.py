@@ -305,6 +305,13 @@ async def test_without_the_token_nothing_is_pushed_and_nothing_told(
     assert server.workloads.evaluated == []
 
 
+async def test_a_body_that_cannot_be_unpacked_is_refused_in_words(server: Server) -> None:
+    headers = BEARER | {"Content-Encoding": "gzip"}
+    status, document = await server.post(f"{CHAT}/demand", b"no gzip", headers)
+    assert status == 400
+    assert "the body cannot be read" in document["error"]
+
+
 async def test_without_a_configured_token_it_says_how_to_configure_one(without_token: Server) -> None:
     for headers in ({}, {"Authorization": "Bearer "}, {"Authorization": "Bearer None"}):
         status, document = await without_token.post(f"{CHAT}/wake", headers=headers)
