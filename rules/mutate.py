@@ -1,9 +1,9 @@
-"""How good the rule tests are: every comparison, number, ``for`` and ``keep_firing_for`` is changed once, and the tests
-of the alerts that rest on it must notice. ``python rules/mutate.py [ALERT...]``; needs promtool and 15 minutes.
+"""How good the rule tests are: every comparison, number, range, ``for`` and ``keep_firing_for`` is changed once, and
+the tests of the alerts that rest on it must notice. ``python rules/mutate.py [RULE...]``; needs promtool and an hour.
 
 A comparison becomes its neighbour (``>`` and ``>=``, ``==`` and ``!=``), a number a tenth more and a tenth less (one
-more and one less, if it is a count below ten), a duration half and double. What no test catches is listed, and ends the
-run with 1 unless it is among the EQUIVALENT, which say why no test can.
+more and one less, if it is a count below ten), a duration and a range half and double. What no test catches is listed,
+and ends the run with 1 unless it is among the EQUIVALENT, which say why no test can.
 """
 
 from __future__ import annotations
@@ -32,9 +32,14 @@ TESTS = ROOT / "rules" / "tests"
 PARALLEL = 2
 
 _NEIGHBOUR = {">": ">=", ">=": ">", "<": "<=", "<=": "<", "==": "!=", "!=": "=="}
-# Strings, matchers and ranges hold no threshold; what is left is a comparison, or a number that is no part of a name.
-_SKIPPED = r'"(?:[^"\\]|\\.)*"|\{[^}]*\}|\[[^\]]*\]'
-_SITE = re.compile(rf"(?P<skip>{_SKIPPED})|(?P<compare>[<>]=?|[=!]=)|(?P<number>(?<![\w:.])\d+(?:\.\d+)?(?![\w:.]))")
+# Strings and matchers hold no threshold; what is left is a range (of a subquery without its step), a comparison, or a
+# number that is no part of a name.
+_SKIPPED = r'"(?:[^"\\]|\\.)*"|\{[^}]*\}'
+_SITE = re.compile(
+    rf"(?P<skip>{_SKIPPED})|\[(?P<range>\d+[smhd])(?P<step>:\w*)?\]|(?P<compare>[<>]=?|[=!]=)"
+    r"|(?P<number>(?<![\w:.])\d+(?:\.\d+)?(?![\w:.]))"
+)
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 #: Changes that mean the same: (rule, a part of the change) and why no test can tell.
 EQUIVALENT: tuple[tuple[str, str, str], ...] = (
@@ -74,6 +79,9 @@ def _changes(rule: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
     for site in _SITE.finditer(expr):
         if site["compare"]:
             others: Iterable[str] = (_NEIGHBOUR[site["compare"]],)
+        elif site["range"]:
+            seconds, step = _seconds(site["range"]), site["step"] or ""
+            others = (f"[{seconds // 2}s{step}]", f"[{seconds * 2}s{step}]")
         elif site["number"]:
             number = float(site["number"])
             count = number.is_integer() and number < 10
@@ -85,11 +93,14 @@ def _changes(rule: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
             yield "expr", f"…{before}{site[0]} → {other}", expr[: site.start()] + other + expr[site.end() :]
     for key in ("for", "keep_firing_for"):
         if key in rule:
-            number, unit = int(rule[key][:-1]), rule[key][-1]
-            seconds = number * {"s": 1, "m": 60, "h": 3600}[unit]
+            seconds = _seconds(rule[key])
             # Rules are tried every minute: less than that is not to be seen.
             for other in (f"{seconds // 120 * 60}s", f"{seconds * 2}s") if seconds else ("60s",):
                 yield key, f"{rule[key]} → {other}", other
+
+
+def _seconds(duration: str) -> int:
+    return int(duration[:-1]) * _SECONDS[duration[-1]]
 
 
 def _nearby(number: float) -> tuple[str, str]:
