@@ -57,7 +57,7 @@ def estimate_capacity(policy: Policy, memory: Memory, signals: Signals) -> Capac
     sequences, source = _sequences(policy, memory, signals, measured)
     rate = _rate(policy, signals, learned, measured, sequences)
     low, high = (measured.low, measured.high) if measured else (None, None)
-    return CapacityEstimate(sequences, rate, source, low, high, learned.windows)
+    return CapacityEstimate(sequences, rate, source, low, high, learned.windows, policy.capacity.load_share)
 
 
 def tpot_objective(policy: Policy, signals: Signals) -> float | None:

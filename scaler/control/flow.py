@@ -91,14 +91,13 @@ def flow_need(
     ready: int | None,
     growth: float,
     running_mean: float | None,
-    load_share: float,
     uneven: float | None,
     drain_seconds: float,
 ) -> FlowNeed:
     """The flow law on what is certainly there: of a signal that is not known, only what it is at least."""
     running = at_least(signals.running)
     mu = capacity.requests_per_second
-    occupied, value, each = _occupied(running, running_mean, capacity, load_share, uneven)
+    occupied, value, each = _occupied(running, running_mean, capacity, uneven)
     waiting, pending = at_least(signals.waiting), at_least(signals.pending)
     # On a tie the guard names it: with nothing waiting, what runs is the plainer reason.
     if mu is None:
@@ -113,7 +112,7 @@ def flow_need(
         drain = max(drain, min(drain + growth / (drain_seconds * mu), float(ready or 0)))
         drain += pending / (drain_seconds * mu)
         alone = arrivals.rate / mu
-        served = pooled(alone, uneven, load_share)
+        served = pooled(alone, uneven, capacity.load_share)
         if served + drain > occupied:
             each = mu * (alone / served) if served else mu
             name, code, value = arrivals.signal, Code.ARRIVALS, arrivals.rate
@@ -125,16 +124,16 @@ def flow_need(
 
 
 def _occupied(
-    running: float, running_mean: float | None, capacity: CapacityEstimate, load_share: float, uneven: float | None
+    running: float, running_mean: float | None, capacity: CapacityEstimate, uneven: float | None
 ) -> tuple[float, float, float]:
     """(replicas, sequences, sequences a replica) of what runs: on average as far as the replicas' common room allows,
     at this moment up to all of it, and no more of that than is certain.
     """
-    mean, share = running if running_mean is None else running_mean, min(load_share, 1.0)
+    mean, share = running if running_mean is None else running_mean, min(capacity.load_share, 1.0)
     if outlasts_counts(capacity):
         running = max(0.0, running - RUNNING_DEVIATIONS * math.sqrt(running))
     alone, moment = mean / capacity.sequences, share * running / capacity.sequences
-    lasting = pooled(alone, uneven, load_share)
+    lasting = pooled(alone, uneven, capacity.load_share)
     if moment > lasting:
         return moment, share * running, capacity.sequences
     if not lasting:

@@ -331,3 +331,5 @@ class Decision:
     season: Expected | None = None
     budget: Room | None = None
     asleep: int = 0
+    #: How far a replica is loaded now, of the concurrency at which the objective just holds.
+    load_share: float = 0.75

@@ -137,7 +137,7 @@ def _season_need(situation: Situation) -> tuple[int, Reason | None]:
     if season is None or not situation.season_wakes:
         return 0, None
     alone = 1.0 if mu is None else season.rate / mu
-    need = math.ceil(pooled(alone, situation.unevenness, situation.policy.capacity.load_share) - _DUST)
+    need = math.ceil(pooled(alone, situation.unevenness, situation.capacity.load_share) - _DUST)
     return need, Reason(Code.SEASON, Target.REPLICAS, SEASON_SIGNAL, season.rate, mu)
 
 

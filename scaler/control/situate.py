@@ -19,6 +19,7 @@ from scaler.control.model import Memory, Now
 from scaler.control.pressure import memory_pressure
 from scaler.control.scale_in import may_scale_in, scales_in, without_room
 from scaler.control.season import Season, expected_season, foresee, learn_season
+from scaler.control.settled import loaded_now
 from scaler.control.situation import JUDGED_BY, Situation, satisfied
 from scaler.policy.model import Policy
 from scaler.signals.model import (
@@ -63,6 +64,9 @@ def situate(policy: Policy, memory: Memory, signals: Signals, now: Now) -> Situa
         elapsed_seconds=elapsed,
         foreseen=foresee(memory.season, policy.season, now.utc, cold_start),
     )
+    verdicts = judge_objectives(policy, signals)
+    breached = "breached" in verdicts.values()
+    loaded = capacity if breached else loaded_now(policy, memory, signals, arrivals, capacity, cold_start)
     running_mean = mean_running(memory.running_mean, signals, elapsed)
     uneven = unevenness(memory.unevenness, signals, elapsed)
     ahead = now.utc + timedelta(seconds=cold_start)
@@ -79,19 +83,18 @@ def situate(policy: Policy, memory: Memory, signals: Signals, now: Now) -> Situa
         return flow_need(
             signals,
             arrivals,
-            capacity,
+            loaded,
             ready=ready,
             growth=over.growth,
             running_mean=running_mean,
-            load_share=policy.capacity.load_share,
             uneven=evenness,
             drain_seconds=policy.replicas.drain_seconds,
         )
 
-    flow, scale_in, verdicts = need(uneven), None, judge_objectives(policy, signals)
+    flow, scale_in = need(uneven), None
     lost = tuple(name for name in JUDGED_BY if not satisfied(getattr(signals, name)))
-    if may_scale_in(policy, memory) and not arrivals.steep and "breached" not in verdicts.values():
-        full = without_room(need(None), flow, policy.capacity.load_share)
+    if may_scale_in(policy, memory) and not arrivals.steep and not breached:
+        full = without_room(need(None), flow, loaded.load_share)
         if scales_in(policy, memory, flow, full):
             flow, scale_in = full, older(memory.scale_in_seconds or 0.0, elapsed)
     floor, ceiling = policy.floor(now.utc), policy.ceiling(now.utc)
@@ -111,6 +114,7 @@ def situate(policy: Policy, memory: Memory, signals: Signals, now: Now) -> Situa
         lost=lost,
         may_lower=not lost and satisfied(signals.arrivals_per_second),
         capacity=capacity,
+        loaded=loaded,
         arrivals=arrivals,
         flow=flow,
         utilisation=_utilisation(signals, ready, flow),

@@ -66,6 +66,7 @@ class Situation:
     lost: tuple[str, ...]
     may_lower: bool
     capacity: CapacityEstimate
+    loaded: CapacityEstimate
     arrivals: Arrivals
     flow: FlowNeed
     utilisation: float | None

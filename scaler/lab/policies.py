@@ -45,7 +45,7 @@ WAITING_TARGET = 10.0
 #: A policy cannot say that a replica needs no time at all to load.
 LEAST_COLD_START_SECONDS = 1.0
 #: Ours by default: how far a replica is loaded; and the most the policy takes.
-LOAD_SHARE, LARGEST_SHARE = Capacity().load_share, 1.5
+LOAD_SHARE, SETTLED_SHARE, LARGEST_SHARE = Capacity().load_share, Capacity().settled_load_share, 1.5
 #: The busiest so many seconds of the trace are what a static fleet is sized for.
 PEAK_SECONDS = 60.0
 
@@ -99,6 +99,7 @@ def our_policy(case: Case, strategy: Strategy, *, seasonal: bool = True, priced:
             requests_per_second=case.truth.requests_per_second * case.knob,
             sequences=case.truth.sequences * case.knob,
             load_share=min(LARGEST_SHARE, LOAD_SHARE * case.knob),
+            settled_load_share=min(LARGEST_SHARE, SETTLED_SHARE * case.knob),
         ),
         batch=Batch(max=scenario.batch),
         push=Push(enabled=True),

@@ -126,6 +126,9 @@ class Capacity(Group):
     load_share: Annotated[float, Field(ge=0.1, le=1.5)] = 0.75
     """How far a replica is loaded: L* is this share of the concurrency at which P95 of TPOT just meets its objective.
     The rest is for chance."""
+    settled_load_share: Annotated[float, Field(ge=0.1, le=1.5)] = 0.9
+    """The same while arrivals have settled: nothing rises, no objective is breached, the KV cache has room. At
+    ``load_share`` or below it changes nothing."""
 
 
 class LoadThresholds(Group):

@@ -158,10 +158,14 @@ def _capacity(capacity: Document) -> str:
     if capacity["assumed"]:
         return f"{line}, assumed: declare capacity.sequences, or wait until windows have shown it"
     low, high = capacity["measured"]["low"], capacity["measured"]["high"]
-    if low is None:
-        return f"{line}, {capacity['source'].replace('_', ' ')}"
-    between = f"at least {number(low)}" if high is None else f"{number(low)} to {number(high)}"
-    return f"{line}, {capacity['source'].replace('_', ' ')}; {between} by {counted(capacity['windows'], 'windows')}"
+    line += f", {capacity['source'].replace('_', ' ')}"
+    if low is not None:
+        between = f"at least {number(low)}" if high is None else f"{number(low)} to {number(high)}"
+        line += f"; {between} by {counted(capacity['windows'], 'windows')}"
+    loaded = capacity.get("loaded_sequences")  # an older scaler does not tell it
+    if loaded is not None and loaded > capacity["sequences"]:
+        line += f"; {number(loaded)} while arrivals are settled"
+    return line
 
 
 def _signals(signals: list[Document]) -> Iterator[RenderableType]:

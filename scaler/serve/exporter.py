@@ -152,6 +152,7 @@ def _tell(samples: _Samples, snapshot: Snapshot, mono: float) -> None:
         samples.put("condition_seconds", seconds, condition=condition)
     samples.put("capacity_sequences", capacity.sequences, source=capacity.source)
     samples.put("capacity_requests_per_second", capacity.requests_per_second)
+    samples.put("load_share_ratio", decision.load_share)
     samples.put("capacity_measured_sequences", capacity.low, bound="low")
     samples.put("capacity_measured_sequences", capacity.high, bound="high")
     samples.put("capacity_windows", capacity.windows)

@@ -54,6 +54,7 @@ GAUGES: Mapping[str, str] = {
     "capacity_windows": "Windows that taught what one replica serves.",
     "cold_start_seconds": "From asking for a replica to its being ready, measured, on warm nodes and on new ones.",
     "expected_cold_start_seconds": "What the next replica is expected to take: P95 as measured, else as declared.",
+    "load_share_ratio": "How far a replica is loaded now, of the concurrency at which the objective just holds.",
     "utilisation_ratio": "Load over the ready replicas' capacity within objectives; +Inf: demand and no replica.",
     "idle_seconds": "For how long the workload has been proven idle.",
     "last_activity_seconds": "How long ago the workload was last seen wanted, and what showed it: why it is not idle.",

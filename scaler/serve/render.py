@@ -168,6 +168,8 @@ def workload_detail(
             "assumed": decision.capacity.assumed,
             "measured": {"low": finite(decision.capacity.low), "high": finite(decision.capacity.high)},
             "windows": decision.capacity.windows,
+            "load_share": finite(decision.load_share),
+            "loaded_sequences": finite(decision.capacity.at_share(decision.load_share).sequences),
         },
         "cold_start": _cold_start(decision),
         "season": season_document(snapshot),

@@ -1,4 +1,4 @@
-"""Where the arrivals have settled, the noise of the last minutes holds no replica."""
+"""Where the arrivals have settled, the noise of the last minutes holds no replica, and each is loaded further."""
 
 from __future__ import annotations
 
@@ -28,7 +28,13 @@ def load(
 ) -> dict[str, Any]:
     trend = ArrivalTrend(rate - slope * centre, centre, slope, DEVIATION**2, 0.0, dispersion)
     readings = dict(arrivals=rate, recent=rate, last=rate, arrivals_trend=trend)
-    return readings | dict(running=20, waiting=0, ready=5, kv=0.3) | more
+    # So full a KV cache that no replica is loaded further.
+    return readings | dict(running=20, waiting=0, ready=5, kv=0.81) | more
+
+
+def roomy(rate: float, **more: Any) -> dict[str, Any]:
+    """The same, and the KV cache has room."""
+    return load(rate, **{"kv": 0.8} | more)
 
 
 def after_a_need_of_five(policy: Policy = POLICY, **more: Any) -> Timeline:
@@ -109,3 +115,58 @@ def test_what_runs_at_a_moment_counts_as_far_as_it_is_certain() -> None:
     """L° is 13.3: 56 are more than four replicas hold, and what is certain of them, 48.5, is not."""
     Timeline(POLICY).at("0s", **load(0.38, running=38)).once("30m", **load(0.38, running=56)).expect(need=4)
     Timeline(POLICY).at("0s", **load(0.38, running=38)).once("30m", **load(0.38, running=62)).expect(need=5)
+
+
+def test_a_replica_is_loaded_further() -> None:
+    """μ* is 0.1/s at three quarters of L°, 0.12/s at nine tenths."""
+    steady = Timeline(POLICY).at("0s", **roomy(0.47)).at("30m", **roomy(0.47)).expect(need=4, load_share=0.9)
+    steady.at("31m", **roomy(0.49)).expect(need=5)
+
+
+@pytest.mark.parametrize(
+    "unsettled",
+    [
+        {"centre": 590.0},
+        {"dispersion": None},
+        {"slope": 0.0003},  # 0.018/s a cold start ahead; a deviation is 0.015/s
+        {"kv": 0.81},
+        {"kv": None},
+        {"last": 1.5, "recent": 1.5},
+    ],
+)
+def test_not_where_what_comes_is_not_known_or_the_cache_is_full(unsettled: dict[str, Any]) -> None:
+    seen = Timeline(POLICY).at("0s", **roomy(0.47, **unsettled)).at("30m", **roomy(0.47, **unsettled))
+    seen.expect(load_share=0.75)
+    assert seen.decision is not None
+    assert (seen.decision.need or 0) >= 5
+
+
+@pytest.mark.parametrize("slope", [0.0002, -0.01])
+def test_a_rise_within_what_is_unknown_and_a_fall_are_settled(slope: float) -> None:
+    Timeline(POLICY).at("0s", **roomy(0.47)).at("30m", **roomy(0.47, slope=slope)).expect(load_share=0.9)
+
+
+def test_a_breached_objective_takes_the_room_back_at_once() -> None:
+    steady = Timeline(POLICY).at("0s", **roomy(0.47, ready=4)).at("30m", **roomy(0.47, ready=4)).expect(replicas=4)
+    slow = steady.at("30m5s", **roomy(0.47, ready=4, tpot=latency(0.06)))
+    slow.expect(load_share=0.75, replicas=5).at("30m10s").expect(load_share=0.75, replicas=5)
+    slow.at("30m15s", **roomy(0.47, ready=4)).expect(load_share=0.75, replicas=5)  # while the cure lasts
+
+
+@pytest.mark.parametrize(
+    "capacity",
+    [
+        Capacity(),  # a guess
+        Capacity(requests_per_second=0.1, sequences=10, learn=False, load_share=0.95),
+        Capacity(requests_per_second=0.1, sequences=10, learn=False, settled_load_share=0.75),
+    ],
+)
+def test_never_by_a_guess_nor_beyond_what_the_policy_says(capacity: Capacity) -> None:
+    policy = POLICY.model_copy(update={"capacity": capacity})
+    at_ease = Timeline(policy).at("0s", **roomy(0.47)).at("30m", **roomy(0.47))
+    at_ease.expect(load_share=capacity.load_share)
+
+
+def test_a_cap_leaves_no_room_above_it() -> None:
+    capped = POLICY.model_copy(update={"batch": Batch(max=8)})
+    Timeline(capped).at("0s", **roomy(0.47)).at("30m", **roomy(0.47)).expect(load_share=0.75)

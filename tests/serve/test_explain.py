@@ -143,6 +143,8 @@ def test_it_says_what_one_replica_serves_and_how_that_is_known() -> None:
     assert "capacity   32 sequences a replica, 1.6 req/s, assumed: declare capacity.sequences" in explained()
     learned = explained(capacity=CapacityEstimate(28.5, 2.25, "learned", 27.0, 30.0, 56))
     assert "capacity   28.5 sequences a replica, 2.25 req/s, learned; 27 to 30 by 56 windows" in learned
+    settled = explained(capacity=CapacityEstimate(30.0, 2.0, "declared"), load_share=0.9)
+    assert "capacity   30 sequences a replica, 2 req/s, declared; 36 while arrivals are settled\n" in settled
     endless = explained(capacity=CapacityEstimate(10.0, 1.0, "declared", 12.0, float("inf"), 1))
     assert "declared; at least 12 by 1 window" in endless
     assert "capacity   8 sequences a replica, saturated\n" in explained(

@@ -86,6 +86,7 @@ def test_a_scrape_tells_what_was_decided(workloads: FakeWorkloads) -> None:
         "load_state_seconds": 12,
         "utilisation_ratio": 1.875,
         "capacity_requests_per_second": 1.6,
+        "load_share_ratio": 0.75,
         "generation": 7,
         "seconds_since_tick": 1,
         "tick_duration_seconds": 0.006,

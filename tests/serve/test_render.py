@@ -74,6 +74,8 @@ def test_infinity_and_nan_are_null() -> None:
         "assumed": True,
         "measured": {"low": None, "high": None},
         "windows": 0,
+        "load_share": 0.75,
+        "loaded_sequences": None,
     }
     assert document["cold_start"] == {
         "expected_seconds": 60,

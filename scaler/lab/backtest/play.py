@@ -224,8 +224,8 @@ def _need(signals: Signals, running_mean: float | None, decision: Decision, poli
     count as need), replicas share their room for chance as far as the load was seen to be even, and while the scaler
     scales in, that room is not counted.
     """
-    ahead_seconds, capacity = policy.replicas.cold_start_seconds, decision.capacity
-    memory, load_share = decision.next_memory, policy.capacity.load_share
+    capacity, memory = decision.capacity.at_share(decision.load_share), decision.next_memory
+    ahead_seconds = policy.replicas.cold_start_seconds
     arrivals = expected_arrivals(policy, signals, capacity, cold_start_seconds=ahead_seconds, elapsed_seconds=0.0)
 
     def need(uneven: float | None) -> FlowNeed:
@@ -236,7 +236,6 @@ def _need(signals: Signals, running_mean: float | None, decision: Decision, poli
             ready=None,
             growth=0.0,
             running_mean=running_mean,
-            load_share=load_share,
             uneven=uneven,
             drain_seconds=policy.replicas.drain_seconds,
         )
@@ -244,7 +243,7 @@ def _need(signals: Signals, running_mean: float | None, decision: Decision, poli
     ordinary = need(memory.unevenness)
     if memory.scale_in_seconds is None:
         return ordinary.replicas
-    return without_room(need(None), ordinary, load_share).replicas
+    return without_room(need(None), ordinary, capacity.load_share).replicas
 
 
 def _broken(verdicts: list[str]) -> bool | None:

@@ -90,7 +90,8 @@ function showFacts(detail) {
     fact("Running", running, `waiting: ${waiting}`),
     fact("Arrivals", arrivals,
       detail.utilisation === null ? "" : `load is ${number(detail.utilisation * 100)} % of capacity`,
-      capacity.requests_per_second === null ? "" : `one replica serves ${number(capacity.requests_per_second)} req/s (${capacity.source.replaceAll("_", " ")})`),
+      capacity.requests_per_second === null ? "" : `one replica serves ${number(capacity.requests_per_second)} req/s (${capacity.source.replaceAll("_", " ")})`,
+      capacity.loaded_sequences > capacity.sequences ? `loaded ${number(capacity.loaded_sequences / capacity.sequences)} × as far: arrivals are settled` : ""),
     make("div", { class: "fact wide" }, make("dt", {}, "P95 against objective"), make("dd", {}, ...[objectiveLines(detail.objectives)].flat())),
     make("div", { class: "fact" }, make("dt", {}, "Data age"), make("dd", {}, make("span", { id: "fact-age" }))),
   ]);
