@@ -19,7 +19,6 @@ from benchmarks.cost_cells import Cells
 from scaler.lab.contest import Played, measured_truth, play
 from scaler.lab.ours import Ours
 from scaler.lab.policies import NO_PRICE_NAME, NO_SEASON_NAME
-from scaler.lab.progress import progress
 from scaler.lab.promise import kept
 from scaler.lab.scenarios import SCENARIOS, Scenario
 from scaler.lab.score import Point, gpu_hours_at, hull
@@ -44,16 +43,16 @@ def seasonal(folder: Path | None) -> list[Scenario]:
 
 def show_season(folder: Path | None, keep: Path | None, seeds: Sequence[int]) -> float:
     """The table; how many times fewer requests missed where that is most."""
-    scenarios, lines, fewer = seasonal(folder), [], []
-    with progress("season", total=len(scenarios) * len(RIVALS) * len(seeds)) as tell:
-        cells = Cells(folder, keep, tell)
-        for scenario in scenarios:
-            points = [cells.point(scenario, policy, 1.0, seeds) for policy in RIVALS]
-            found = " | ".join(f"{point.attainment:.2%} | {point.gpu_hours:.1f}" for point in points)
-            lines.append(f"| {scenario.name[7:]}: {scenario.summary} | {found} |")
-            fewer.append((1 - points[0].attainment) / max(1 - points[1].attainment, 1e-4))
+    scenarios, fewer = seasonal(folder), []
+    cells = Cells(folder, keep, len(scenarios) * len(RIVALS) * len(seeds))
     heads = "".join(f" {who}: kept | GPU-hours |" for who in ("without", "with", "HPA", "bound"))
-    say("\n".join([f"| scenario |{heads}", "|" + "---|" * 9, *lines]))
+    say(f"| scenario |{heads}")
+    say("|" + "---|" * 9)
+    for scenario in scenarios:
+        points = [cells.point(scenario, policy, 1.0, seeds) for policy in RIVALS]
+        found = " | ".join(f"{point.attainment:.2%} | {point.gpu_hours:.1f}" for point in points)
+        say(f"| {scenario.name[7:]}: {scenario.summary} | {found} |")
+        fewer.append((1 - points[0].attainment) / max(1 - points[1].attainment, 1e-4))
     return max(fewer, default=1.0)
 
 
@@ -61,24 +60,22 @@ def show_equal(folder: Path | None, keep: Path | None, seeds: Sequence[int]) -> 
     """Misses for the GPU-hours that ours takes without a season, and the GPU-hours for as few misses, between the
     points of several knobs; the share of the misses that is left, on average over the scenarios.
     """
-    scenarios, lines, left = [each for each in seasonal(folder) if each.name[7:] in DIURNAL], [], []
-    with progress("equal", total=len(scenarios) * 2 * len(KNOBS) * len(seeds)) as tell:
-        cells = Cells(folder, keep, tell)
-        for scenario in scenarios:
-            without, usual = (
-                [cells.point(scenario, policy, knob, seeds) for knob in KNOBS]
-                for policy in (NO_SEASON_NAME, "adaptive")
-            )
-            plain = without[KNOBS.index(1.0)]
-            log_missed, hours = log_miss_at(usual, plain.gpu_hours), gpu_hours_at(usual, plain.attainment)
-            missed = 1 - plain.attainment
-            cell = "beyond the knobs" if log_missed is None else f"{10**log_missed:.3%}"
-            less = "beyond the knobs" if hours is None else f"{hours:.1f} ({hours / plain.gpu_hours - 1:+.1%})"
-            lines.append(f"| {scenario.name[7:]} | {plain.gpu_hours:.1f} | {missed:.3%} | {cell} | {less} |")
-            if log_missed is not None:
-                left.append(10**log_missed / missed)
-    heads = "| scenario | GPU-hours | missed without | missed with | GPU-hours with for as few misses |"
-    say("\n".join([heads, "|---|---|---|---|---|", *lines]))
+    scenarios, left = [each for each in seasonal(folder) if each.name[7:] in DIURNAL], []
+    cells = Cells(folder, keep, len(scenarios) * 2 * len(KNOBS) * len(seeds))
+    say("| scenario | GPU-hours | missed without | missed with | GPU-hours with for as few misses |")
+    say("|---|---|---|---|---|")
+    for scenario in scenarios:
+        without, usual = (
+            [cells.point(scenario, policy, knob, seeds) for knob in KNOBS] for policy in (NO_SEASON_NAME, "adaptive")
+        )
+        plain = without[KNOBS.index(1.0)]
+        log_missed, hours = log_miss_at(usual, plain.gpu_hours), gpu_hours_at(usual, plain.attainment)
+        missed = 1 - plain.attainment
+        cell = "beyond the knobs" if log_missed is None else f"{10**log_missed:.3%}"
+        less = "beyond the knobs" if hours is None else f"{hours:.1f} ({hours / plain.gpu_hours - 1:+.1%})"
+        say(f"| {scenario.name[7:]} | {plain.gpu_hours:.1f} | {missed:.3%} | {cell} | {less} |")
+        if log_missed is not None:
+            left.append(10**log_missed / missed)
     return fmean(left) if left else 1.0
 
 

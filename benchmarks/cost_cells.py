@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
+import time
 from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
 
 import scaler
 from scaler.lab.contest import measured_truth, play
-from scaler.lab.progress import Tell
 from scaler.lab.scenarios import Scenario
 from scaler.lab.score import Point
 from scaler.lab.seasons import learned_from
@@ -26,11 +27,11 @@ def code_digest() -> str:
 
 class Cells:
     """Attainment and GPU-hours by scenario, policy, knob and seed. ``file``: where they are kept, one JSON line each;
-    those of other sources are played again. ``tell`` is told how many there have been.
+    those of other sources are played again. ``number``: how many there will be, for the progress on stderr.
     """
 
-    def __init__(self, folder: Path | None, file: Path | None, tell: Tell) -> None:
-        self._folder, self._file, self._tell = folder, file, tell
+    def __init__(self, folder: Path | None, file: Path | None, number: int) -> None:
+        self._folder, self._file, self._number = folder, file, number
         self._code, self._done, self._truths = code_digest(), 0, dict[str, Truth]()
         self._kept: dict[tuple[str, str, float, int], tuple[float, float]] = {}
         if file is not None and file.exists():
@@ -46,10 +47,10 @@ class Cells:
         return Point(knob, sum(shares) / len(found), sum(hours) / len(found), 0.0)
 
     def _cell(self, scenario: Scenario, policy: str, knob: float, seed: int) -> tuple[float, float]:
-        key = (scenario.name, policy, knob, seed)
-        self._tell(self._done, " ".join(map(str, key)))
         self._done += 1
+        key = (scenario.name, policy, knob, seed)
         if key not in self._kept:
+            begun = time.perf_counter()
             if scenario.name not in self._truths:
                 self._truths[scenario.name] = measured_truth(scenario, self._folder)
             found = play(
@@ -60,4 +61,6 @@ class Cells:
             if self._file is not None:
                 with self._file.open("a") as file:
                     file.write(json.dumps([self._code, *key, *self._kept[key]]) + "\n")
+            took = time.perf_counter() - begun
+            print(f"{self._done} of {self._number}: {' '.join(map(str, key))}, {took:.1f} s", file=sys.stderr)  # noqa: T201
         return self._kept[key]
