@@ -1,33 +1,30 @@
 """What a learned season and price windows are worth, played in the lab over several seeds, as Markdown: each scenario
-without and with it, beside the HPA and the bound; and at several load targets, how many requests are missed for the
-same GPU-hours and how many GPU-hours it takes to miss as few. The figures of ``docs/cost.md`` come from here.
+without and with it, beside the HPA and the bound; at equal GPU-hours (:mod:`benchmarks.cost_equal`); and prices. The
+figures of ``docs/cost.md`` come from here.
 
-``python -m benchmarks.cost [--data FOLDER] [--seeds 5] [--keep FILE] [season|equal|price ...]``; without the folder of
-traces the recorded days are left out. With ``--keep`` a run that was broken off goes on where it was.
+``python -m benchmarks.cost [--data FOLDER] [--seeds 5] [--keep FILE] [--scenario NAME ...] [season|equal|price ...]``;
+without the folder of traces the recorded days are left out. With ``--keep`` a run that was broken off goes on where it
+was.
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 
 from benchmarks.cost_cells import Cells
+from benchmarks.cost_equal import DIURNAL, show_equal
 from scaler.lab.contest import Played, measured_truth, play
 from scaler.lab.ours import Ours
 from scaler.lab.policies import NO_PRICE_NAME, NO_SEASON_NAME
 from scaler.lab.promise import kept
 from scaler.lab.scenarios import SCENARIOS, Scenario
-from scaler.lab.score import Point, gpu_hours_at, hull
 from scaler.lab.seasons import learned_from
 
 RIVALS = (NO_SEASON_NAME, "adaptive", "hpa-in-flight", "clairvoyant")
-#: Where misses are compared at equal GPU-hours: scenarios that have a season, and the load targets played.
-DIURNAL = ("office", "smooth-day", "azure-tuesday", "azure-thursday", "tenant-49", "tenant-52")
-KNOBS = (0.85, 1.0, 1.15, 1.3, 1.6)
 #: The dear hours of the scenarios with prices, seconds.
 DEAR = (3600.0, 10_800.0)
 
@@ -36,14 +33,15 @@ def say(text: str) -> None:
     print(text, flush=True)  # noqa: T201
 
 
-def seasonal(folder: Path | None) -> list[Scenario]:
-    """The scenarios with a past that can be played."""
-    return [each for each in SCENARIOS.values() if each.past is not None and (each.file is None or folder is not None)]
+def seasonal(folder: Path | None, names: Sequence[str]) -> list[Scenario]:
+    """The scenarios with a past that can be played: all, or those ``names`` names, without ``season-``."""
+    found = [each for each in SCENARIOS.values() if each.past is not None and (each.file is None or folder is not None)]
+    return [each for each in found if not names or each.name.removeprefix("season-") in names]
 
 
-def show_season(folder: Path | None, keep: Path | None, seeds: Sequence[int]) -> float:
+def show_season(scenarios: Sequence[Scenario], folder: Path | None, keep: Path | None, seeds: Sequence[int]) -> float:
     """The table; how many times fewer requests missed where that is most."""
-    scenarios, fewer = seasonal(folder), []
+    fewer = []
     cells = Cells(folder, keep, len(scenarios) * len(RIVALS) * len(seeds))
     heads = "".join(f" {who}: kept | GPU-hours |" for who in ("without", "with", "HPA", "bound"))
     say(f"| scenario |{heads}")
@@ -54,41 +52,6 @@ def show_season(folder: Path | None, keep: Path | None, seeds: Sequence[int]) ->
         say(f"| {scenario.name[7:]}: {scenario.summary} | {found} |")
         fewer.append((1 - points[0].attainment) / max(1 - points[1].attainment, 1e-4))
     return max(fewer, default=1.0)
-
-
-def show_equal(folder: Path | None, keep: Path | None, seeds: Sequence[int]) -> float:
-    """Misses for the GPU-hours that ours takes without a season, and the GPU-hours for as few misses, between the
-    points of several knobs; the share of the misses that is left, on average over the scenarios.
-    """
-    scenarios, left = [each for each in seasonal(folder) if each.name[7:] in DIURNAL], []
-    cells = Cells(folder, keep, len(scenarios) * 2 * len(KNOBS) * len(seeds))
-    say("| scenario | GPU-hours | missed without | missed with | GPU-hours with for as few misses |")
-    say("|---|---|---|---|---|")
-    for scenario in scenarios:
-        without, usual = (
-            [cells.point(scenario, policy, knob, seeds) for knob in KNOBS] for policy in (NO_SEASON_NAME, "adaptive")
-        )
-        plain = without[KNOBS.index(1.0)]
-        log_missed, hours = log_miss_at(usual, plain.gpu_hours), gpu_hours_at(usual, plain.attainment)
-        missed = 1 - plain.attainment
-        cell = "beyond the knobs" if log_missed is None else f"{10**log_missed:.3%}"
-        less = "beyond the knobs" if hours is None else f"{hours:.1f} ({hours / plain.gpu_hours - 1:+.1%})"
-        say(f"| {scenario.name[7:]} | {plain.gpu_hours:.1f} | {missed:.3%} | {cell} | {less} |")
-        if log_missed is not None:
-            left.append(10**log_missed / missed)
-    return fmean(left) if left else 1.0
-
-
-def log_miss_at(points: Sequence[Point], gpu_hours: float) -> float | None:
-    """log10 of the miss rate for so many GPU-hours, on the policy's hull: that of its dearest point for more of them,
-    None for fewer than its cheapest takes.
-    """
-    frontier = hull(points)
-    for cheaper, dearer in itertools.pairwise(frontier):
-        if cheaper.gpu_hours <= gpu_hours <= dearer.gpu_hours:
-            share = (gpu_hours - cheaper.gpu_hours) / (dearer.gpu_hours - cheaper.gpu_hours)
-            return cheaper.log_miss + share * (dearer.log_miss - cheaper.log_miss)
-    return frontier[-1].log_miss if gpu_hours >= frontier[-1].gpu_hours else None
 
 
 def played(scenario: Scenario, policy: str, folder: Path | None, seeds: Sequence[int]) -> list[Played]:
@@ -141,14 +104,19 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=None, metavar="FOLDER", help="the public traces")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--keep", type=Path, default=None, metavar="FILE", help="where cells of seasons are kept")
+    parser.add_argument("--scenario", action="append", default=[], metavar="NAME", help="of the seasons, only these")
     arguments = parser.parse_args()
+    scenarios = seasonal(arguments.data, arguments.scenario)
     begun, seeds, found = time.process_time(), range(1, arguments.seeds + 1), []
     for name in arguments.which or ["season", "equal", "price"]:
         say(f"\n## {name}\n")
         if name == "season":
-            found.append(f"season_fewer_misses={show_season(arguments.data, arguments.keep, seeds):.1f}")
+            fewer = show_season(scenarios, arguments.data, arguments.keep, seeds)
+            found.append(f"season_fewer_misses={fewer:.1f}")
         elif name == "equal":
-            found.append(f"equal_hours_misses_left={show_equal(arguments.data, arguments.keep, seeds):.2f}")
+            diurnal = [each for each in scenarios if each.name.removeprefix("season-") in DIURNAL]
+            left = show_equal(diurnal, arguments.data, arguments.keep, seeds, say)
+            found.append(f"equal_hours_misses_left={left:.2f}")
         else:
             found.append(f"price_money_left={show_price(arguments.data, seeds):.3f}")
     say(f"\nresult: {' '.join(found)} cpu_seconds={time.process_time() - begun:.0f}")

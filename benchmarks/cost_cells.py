@@ -6,11 +6,14 @@ import json
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import astuple, dataclass
 from hashlib import sha256
 from pathlib import Path
 
 import scaler
-from scaler.lab.contest import measured_truth, play
+from benchmarks.foreknown import FOREKNOWN_NAME, play_foreknown
+from scaler.lab.contest import Played, measured_truth, play
+from scaler.lab.promise import late_first_alone
 from scaler.lab.scenarios import Scenario
 from scaler.lab.score import Point
 from scaler.lab.seasons import learned_from
@@ -25,42 +28,69 @@ def code_digest() -> str:
     return digest.hexdigest()[:16]
 
 
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """Of one run: the share of the requests that kept every objective, GPU-hours, and the share of the requests that
+    missed by nothing but their first token.
+    """
+
+    attainment: float
+    gpu_hours: float
+    late_first: float
+
+
 class Cells:
-    """Attainment and GPU-hours by scenario, policy, knob and seed. ``file``: where they are kept, one JSON line each;
-    those of other sources are played again. ``number``: how many there will be, for the progress on stderr.
+    """What was found by scenario, policy, knob and seed. ``file``: where it is kept, one JSON line each; that of other
+    sources is played again. ``number``: how many there will be, for the progress on stderr.
     """
 
     def __init__(self, folder: Path | None, file: Path | None, number: int) -> None:
         self._folder, self._file, self._number = folder, file, number
         self._code, self._done, self._truths = code_digest(), 0, dict[str, Truth]()
-        self._kept: dict[tuple[str, str, float, int], tuple[float, float]] = {}
+        self._kept: dict[tuple[str, str, float, int], Cell] = {}
         if file is not None and file.exists():
             for line in file.read_text().splitlines():
                 code, scenario, policy, knob, seed, *found = json.loads(line)
                 if code == self._code:
-                    self._kept[scenario, policy, knob, seed] = (found[0], found[1])
+                    self._kept[scenario, policy, knob, seed] = Cell(*found)
 
     def point(self, scenario: Scenario, policy: str, knob: float, seeds: Sequence[int]) -> Point:
         """The mean of the seeds."""
-        found = [self._cell(scenario, policy, knob, seed) for seed in seeds]
-        shares, hours = ([each[index] for each in found] for index in (0, 1))
-        return Point(knob, sum(shares) / len(found), sum(hours) / len(found), 0.0)
+        return mean_point(knob, [self.cell(scenario, policy, knob, seed) for seed in seeds])
 
-    def _cell(self, scenario: Scenario, policy: str, knob: float, seed: int) -> tuple[float, float]:
+    def cell(self, scenario: Scenario, policy: str, knob: float, seed: int) -> Cell:
+        """What was kept of it, or is found by playing it."""
         self._done += 1
         key = (scenario.name, policy, knob, seed)
         if key not in self._kept:
             begun = time.perf_counter()
-            if scenario.name not in self._truths:
-                self._truths[scenario.name] = measured_truth(scenario, self._folder)
-            found = play(
-                scenario, policy, scenario.requests(self._folder, seed), self._truths[scenario.name], knob, seed,
-                season=learned_from(scenario.past, self._folder, seed),
-            ).outcome  # fmt: skip
-            self._kept[key] = (found.attainment, found.gpu_hours)
+            self._kept[key] = _cell(self._play(scenario, policy, knob, seed))
             if self._file is not None:
                 with self._file.open("a") as file:
-                    file.write(json.dumps([self._code, *key, *self._kept[key]]) + "\n")
+                    file.write(json.dumps([self._code, *key, *astuple(self._kept[key])]) + "\n")
             took = time.perf_counter() - begun
             print(f"{self._done} of {self._number}: {' '.join(map(str, key))}, {took:.1f} s", file=sys.stderr)  # noqa: T201
         return self._kept[key]
+
+    def _play(self, scenario: Scenario, policy: str, knob: float, seed: int) -> Played:
+        if scenario.name not in self._truths:
+            self._truths[scenario.name] = measured_truth(scenario, self._folder)
+        requests, truth = scenario.requests(self._folder, seed), self._truths[scenario.name]
+        if policy == FOREKNOWN_NAME:
+            return play_foreknown(scenario, requests, truth, knob, seed, self._folder)
+        season = learned_from(scenario.past, self._folder, seed)
+        return play(scenario, policy, requests, truth, knob, seed, season=season)
+
+
+def mean_point(knob: float, cells: Sequence[Cell]) -> Point:
+    """The mean of several seeds' cells of one knob."""
+    shares, hours = [each.attainment for each in cells], [each.gpu_hours for each in cells]
+    return Point(knob, sum(shares) / len(cells), sum(hours) / len(cells), 0.0)
+
+
+def _cell(played: Played) -> Cell:
+    scenario, found = played.case.scenario, played.outcome
+    until = scenario.seconds - scenario.promise.patience_seconds
+    judged = (pair for pair in played.run.fleet.served if pair[0].at < until)
+    late = sum(late_first_alone(scenario.promise, request, sequence) for request, sequence in judged)
+    return Cell(found.attainment, found.gpu_hours, late / max(found.judged, 1))

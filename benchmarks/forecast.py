@@ -39,13 +39,12 @@ from scaler.control.season import (
     foresee,
     learn_season,
 )
-from scaler.lab.contest import initial_replicas, measured_truth, play
+from scaler.lab.contest import measured_truth, play, play_built
 from scaler.lab.ours import Ours
 from scaler.lab.policies import NO_SEASON_NAME, POLICIES, Case
 from scaler.lab.scenarios import SCENARIOS, Scenario
-from scaler.lab.score import outcome
 from scaler.lab.seasons import learned_from
-from scaler.lab.simulate import BEGIN_UTC, Wish, World, simulate
+from scaler.lab.simulate import BEGIN_UTC, Wish
 from scaler.policy.model import SLOT_SECONDS, Seasonal
 from scaler.signals.model import Signals
 
@@ -197,20 +196,10 @@ def play_told(
 ) -> tuple[float, float]:
     """Attainment and GPU-hours with the library's levels."""
     requests, truth = scenario.requests(folder, seed), truth_of(scenario.name, folder)
-    policy, enactor = POLICIES["adaptive"].build(
-        Case(scenario, truth, 1.0, requests, learned_from(scenario.past, folder, seed))
-    )
+    case = Case(scenario, truth, 1.0, requests, learned_from(scenario.past, folder, seed))
+    policy, enactor = POLICIES["adaptive"].build(case)
     assert isinstance(policy, Ours)
-    world = World(
-        scenario.hardware, scenario.cold_start_seconds, scenario.batch,
-        initial_replicas=initial_replicas(scenario, requests, truth), tick_seconds=scenario.tick_seconds,
-    )  # fmt: skip
-    told = Told(policy, libraries, library, error)
-    found = outcome(
-        simulate(requests, told, enactor, world, seconds=scenario.seconds, seed=seed),
-        scenario.promise,
-        scenario.seconds,
-    )
+    found = play_built(case, Told(policy, libraries, library, error), enactor, seed).outcome
     return found.attainment, found.gpu_hours
 
 

@@ -12,11 +12,12 @@ from pathlib import Path
 
 from scaler.control.season import NO_SEASON, Season
 from scaler.lab.fleet import Request
+from scaler.lab.meters import FOLDED
 from scaler.lab.policies import POLICIES, Case
 from scaler.lab.scenarios import SCENARIOS, Scenario, lengths_of
 from scaler.lab.score import Outcome, Row, outcome
 from scaler.lab.seasons import learned_from
-from scaler.lab.simulate import LabPolicy, Run, World, simulate
+from scaler.lab.simulate import Enactor, LabPolicy, Run, World, simulate
 from scaler.lab.truth import Truth, measure_truth
 
 #: The first so many seconds of a trace say with how many replicas everybody begins.
@@ -40,17 +41,30 @@ def play(scenario: Scenario, policy_name: str, requests: Sequence[Request], trut
     """
     entry = POLICIES[policy_name]
     case = Case(scenario, truth, knob, requests, season)
-    policy, enactor = entry.build(case)
+    return play_built(case, *entry.build(case), seed, lost_share, reads=entry.reads)
+
+
+def play_built(
+    case: Case,
+    policy: LabPolicy,
+    enactor: Enactor,
+    seed: int,
+    lost_share: float = 0.0,
+    *,
+    reads: frozenset[str] = FOLDED,
+) -> Played:
+    """Simulate a policy that has been built, or one's own in its place. ``reads``: the engines' families it looks at."""
+    scenario, requests = case.scenario, case.requests
     world = World(
         scenario.hardware,
         scenario.cold_start_seconds,
         scenario.batch,
-        initial_replicas=initial_replicas(scenario, requests, truth),
+        initial_replicas=initial_replicas(scenario, requests, case.truth),
         tick_seconds=scenario.tick_seconds,
         lost_share=lost_share,
         fill_seconds=scenario.fill_seconds,
     )
-    run = simulate(requests, policy, enactor, world, seconds=scenario.seconds, seed=seed, reads=entry.reads)
+    run = simulate(requests, policy, enactor, world, seconds=scenario.seconds, seed=seed, reads=reads)
     return Played(case, policy, run, outcome(run, scenario.promise, scenario.seconds))
 
 

@@ -22,8 +22,21 @@ class Promise:
 
 def kept(promise: Promise, request: Request, sequence: Sequence) -> bool:
     """Whether the request got its first token and then its whole answer in time. Unfinished is missed."""
-    if sequence.first_token_at is None or sequence.finished_at is None:
-        return False
-    following = sequence.output_tokens - 1
-    in_time = sequence.first_token_at - request.at <= promise.ttft_seconds
-    return in_time and sequence.finished_at - sequence.first_token_at <= promise.tpot_seconds * following
+    return _first_in_time(promise, request, sequence) and _rest_in_time(promise, sequence)
+
+
+def late_first_alone(promise: Promise, request: Request, sequence: Sequence) -> bool:
+    """Whether it missed, but by nothing else than a late first token: the whole answer came, and fast enough."""
+    return _rest_in_time(promise, sequence) and not _first_in_time(promise, request, sequence)
+
+
+def _first_in_time(promise: Promise, request: Request, sequence: Sequence) -> bool:
+    first = sequence.first_token_at
+    return first is not None and first - request.at <= promise.ttft_seconds
+
+
+def _rest_in_time(promise: Promise, sequence: Sequence) -> bool:
+    first, last = sequence.first_token_at, sequence.finished_at
+    return (
+        first is not None and last is not None and last - first <= promise.tpot_seconds * (sequence.output_tokens - 1)
+    )

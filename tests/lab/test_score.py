@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from scaler.lab.fleet import Fleet, Request
 from scaler.lab.hardware import HARDWARE
-from scaler.lab.promise import Promise, kept
+from scaler.lab.promise import Promise, kept, late_first_alone
 from scaler.lab.score import (
     Beside,
     Point,
@@ -55,6 +55,16 @@ def test_a_promise_is_kept_only_if_every_objective_is(
 
 def test_an_answer_of_one_token_has_no_time_per_token() -> None:
     assert kept(PROMISE, *served(0.0, 0.9, 0.9, tokens=1))
+
+
+@pytest.mark.parametrize(
+    ("first", "finished", "is_late"),
+    [(1.01, 1.5, True), (1.0, 1.5, False), (1.01, 1.52, False), (1.01, None, False), (None, None, False)],
+)
+def test_who_missed_by_the_first_token_alone_had_the_rest_in_time(
+    first: float | None, finished: float | None, is_late: bool
+) -> None:
+    assert late_first_alone(PROMISE, *served(0.0, first, finished)) is is_late
 
 
 def test_attainment_counts_who_never_got_an_answer_and_not_who_came_too_late_to_finish() -> None:
