@@ -18,7 +18,7 @@ from benchmarks.cost_cells import Cell, Cells, mean_point
 from benchmarks.foreknown import FOREKNOWN_NAME
 from scaler.lab.policies import NO_SEASON_NAME
 from scaler.lab.scenarios import Scenario
-from scaler.lab.score import LEAST_MISS, Point, gpu_hours_at, hull
+from scaler.lab.score import Point, gpu_hours_at, hull
 
 #: Scenarios that have a season, and the load targets played.
 DIURNAL = ("office", "smooth-day", "azure-tuesday", "azure-thursday", "tenant-49", "tenant-52")
@@ -42,10 +42,10 @@ def show_equal(
     }
     cells = Cells(folder, keep, sum(map(len, played.values())) * len(KNOBS) * len(seeds))
     say(
-        "| scenario | load target | GPU-hours without | missed | by the first token alone | missed with, for as many "
-        "| of those without | missed knowing | GPU-hours with, for as few misses | knowing |"
+        "| scenario | load target | GPU-hours without | missed | by the first token alone | left with, for as many "
+        "| left knowing the rate | GPU-hours with, for as few misses | knowing the rate |"
     )
-    say("|" + "---|" * 10)
+    say("|" + "---|" * 9)
     left = []
     for scenario in scenarios:
         found = {
@@ -54,30 +54,35 @@ def show_equal(
             for knob in KNOBS
         }
         for knob in KNOBS:
-            say(f"| {scenario.name.removeprefix('season-')} | {knob:g} | {' | '.join(_row(found, knob))} |")
-        share = left_at(found, SEASON_NAME, 1.0, range(len(seeds)))
+            say(f"| {scenario.name.removeprefix('season-')} | {knob:g} | {' | '.join(_row(found, [knob]))} |")
+        say(f"| {scenario.name.removeprefix('season-')} | all | {' | '.join(_row(found, KNOBS))} |")
+        share = left_at(found, SEASON_NAME, [1.0], range(len(seeds)))
         left += [] if share is None else [share]
     return fmean(left) if left else 1.0
 
 
-def _row(found: Found, knob: float) -> list[str]:
-    without = found[NO_SEASON_NAME, knob]
-    plain, seeds = mean_point(knob, without), range(len(without))
-    row = [f"{plain.gpu_hours:.1f}", f"{1 - plain.attainment:.3%}", f"{fmean(each.late_first for each in without):.3%}"]
-    share = left_at(found, SEASON_NAME, knob, seeds)
-    between = drawn_between(found, SEASON_NAME, knob, len(without))
-    row.append(BEYOND if share is None else f"{share * (1 - plain.attainment):.3%}")
-    row.append(
-        "" if share is None else f"{share:.2f}" + (f" ({between[0]:.2f} to {between[1]:.2f})" if between else "")
-    )
-    known = left_at(found, FOREKNOWN_NAME, knob, seeds)
-    row.append("" if known is None else f"{known * (1 - plain.attainment):.3%}")
+def _row(found: Found, knobs: Sequence[float]) -> list[str]:
+    """The cells of one knob; of several what is left of the misses, alone."""
+    number = len(found[NO_SEASON_NAME, knobs[0]])
+    shares = [_share(found, policy, knobs, number) for policy in (SEASON_NAME, FOREKNOWN_NAME)]
+    if len(knobs) > 1:
+        return ["", "", "", *shares, "", ""]
+    without = found[NO_SEASON_NAME, knobs[0]]
+    plain, late = mean_point(knobs[0], without), fmean(each.late_first for each in without)
+    row = [f"{plain.gpu_hours:.1f}", f"{1 - plain.attainment:.3%}", f"{late:.3%}", *shares]
     for policy in (SEASON_NAME, FOREKNOWN_NAME):
-        hours = gpu_hours_at(points_of(found, policy, seeds), plain.attainment)
-        row.append(
-            (BEYOND if policy == SEASON_NAME else "") if hours is None else f"{hours / plain.gpu_hours - 1:+.1%}"
-        )
+        points = points_of(found, policy, range(number))
+        hours = gpu_hours_at(points, plain.attainment)
+        row.append(f"{hours / plain.gpu_hours - 1:+.1%}" if hours is not None else BEYOND if points else "")
     return row
+
+
+def _share(found: Found, policy: str, knobs: Sequence[float], number: int) -> str:
+    share = left_at(found, policy, knobs, range(number))
+    if share is None:
+        return BEYOND if points_of(found, policy, range(number)) else ""
+    between = drawn_between(found, policy, knobs, number)
+    return f"{share:.2f}" + (f" ({between[0]:.2f} to {between[1]:.2f})" if between else "")
 
 
 def points_of(found: Found, policy: str, seeds: Sequence[int]) -> list[Point]:
@@ -85,23 +90,28 @@ def points_of(found: Found, policy: str, seeds: Sequence[int]) -> list[Point]:
     return [mean_point(knob, [cells[each] for each in seeds]) for (who, knob), cells in found.items() if who == policy]
 
 
-def left_at(found: Found, policy: str, knob: float, seeds: Sequence[int]) -> float | None:
-    """What the policy misses for the GPU-hours that ours takes without a season at ``knob``, as a share of what that
-    misses; None for fewer GPU-hours than its cheapest knob takes, or if it was not played.
+def left_at(found: Found, policy: str, knobs: Sequence[float], seeds: Sequence[int]) -> float | None:
+    """What the policy misses for the GPU-hours that ours takes without a season at a knob, as a share of what that
+    misses; of several knobs the geometric mean. A knob where its cheapest takes more GPU-hours is left out; None where
+    all are, or it was not played.
     """
-    plain = next(point for point in points_of(found, NO_SEASON_NAME, seeds) if point.knob == knob)
+    plain = {point.knob: point for point in points_of(found, NO_SEASON_NAME, seeds)}
     points = points_of(found, policy, seeds)
-    missed = log_miss_at(points, plain.gpu_hours) if points else None
-    return None if missed is None else 10**missed / max(1 - plain.attainment, LEAST_MISS)
+    logs = [
+        missed - plain[knob].log_miss
+        for knob in knobs
+        if points and (missed := log_miss_at(points, plain[knob].gpu_hours)) is not None
+    ]
+    return 10 ** fmean(logs) if logs else None
 
 
-def drawn_between(found: Found, policy: str, knob: float, number: int) -> tuple[float, float] | None:
+def drawn_between(found: Found, policy: str, knobs: Sequence[float], number: int) -> tuple[float, float] | None:
     """Between which shares :func:`left_at` lies for :data:`SAID` of the draws of ``number`` seeds; None where for more
-    than the rest of them it is beyond the knobs.
+    than the rest of them there is none.
     """
     chance = Random(1)
     draws = (chance.choices(range(number), k=number) for _ in range(DRAWS))
-    shares = sorted(share for seeds in draws if (share := left_at(found, policy, knob, seeds)) is not None)
+    shares = sorted(share for seeds in draws if (share := left_at(found, policy, knobs, seeds)) is not None)
     if len(shares) < SAID * DRAWS:
         return None
     tail = (1.0 - SAID) / 2

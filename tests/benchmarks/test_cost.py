@@ -92,23 +92,32 @@ class TestEqualHours:
     }
 
     def test_what_is_left_of_the_misses_is_read_at_the_hours_of_the_other(self) -> None:
-        assert left_at(self.found, "adaptive", 1.0, [0, 1]) == pytest.approx(10**-0.5)
+        assert left_at(self.found, "adaptive", [1.0], [0, 1]) == pytest.approx(10**-0.5)
+
+    def test_of_several_knobs_it_is_the_geometric_mean_of_those_that_can_be_told(self) -> None:
+        more = {
+            (NO_SEASON_NAME, 0.85): cells(0.0006, 0.0002, hours=130.0),
+            (NO_SEASON_NAME, 1.3): cells(1, 1, hours=9.0),
+        }
+        assert left_at(dict(self.found) | more, "adaptive", [0.85, 1.0, 1.3], [0, 1]) == pytest.approx(
+            math.sqrt(0.5 * 10**-0.5)
+        )
 
     def test_seeds_that_say_the_same_leave_no_doubt_however_much_each_misses(self) -> None:
-        between = drawn_between(self.found, "adaptive", 1.0, 2)
+        between = drawn_between(self.found, "adaptive", [1.0], 2)
         assert between == pytest.approx((10**-0.5, 10**-0.5))
 
     def test_seeds_that_differ_do(self) -> None:
         found = dict(self.found) | {("adaptive", 0.85): cells(0.0001, 0.001, hours=120.0)}
-        between = drawn_between(found, "adaptive", 1.0, 2)
+        between = drawn_between(found, "adaptive", [1.0], 2)
         assert between is not None
         assert between[0] < 0.3 < 0.9 < between[1]
 
     def test_nothing_is_said_of_who_was_not_played_or_takes_more_at_every_knob(self) -> None:
-        assert left_at(self.found, FOREKNOWN_NAME, 1.0, [0, 1]) is None
+        assert left_at(self.found, FOREKNOWN_NAME, [1.0], [0, 1]) is None
         dear = {key: value for key, value in self.found.items() if key != ("adaptive", 1.0)}
-        assert left_at(dear, "adaptive", 1.0, [0, 1]) is None
-        assert drawn_between(dear, "adaptive", 1.0, 2) is None
+        assert left_at(dear, "adaptive", [1.0], [0, 1]) is None
+        assert drawn_between(dear, "adaptive", [1.0], 2) is None
 
 
 def test_who_knows_the_rate_foresees_it_without_a_doubt() -> None:
