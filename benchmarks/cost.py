@@ -20,6 +20,7 @@ from benchmarks.cost_equal import DIURNAL, show_equal
 from scaler.lab.contest import Played, measured_truth, play
 from scaler.lab.ours import Ours
 from scaler.lab.policies import NO_PRICE_NAME, NO_SEASON_NAME
+from scaler.lab.progress import progress
 from scaler.lab.promise import kept
 from scaler.lab.scenarios import SCENARIOS, Scenario
 from scaler.lab.seasons import learned_from
@@ -41,16 +42,16 @@ def seasonal(folder: Path | None, names: Sequence[str]) -> list[Scenario]:
 
 def show_season(scenarios: Sequence[Scenario], folder: Path | None, keep: Path | None, seeds: Sequence[int]) -> float:
     """The table; how many times fewer requests missed where that is most."""
-    fewer = []
-    cells = Cells(folder, keep, len(scenarios) * len(RIVALS) * len(seeds))
+    lines, fewer = [], []
+    with progress("season", total=len(scenarios) * len(RIVALS) * len(seeds)) as tell:
+        cells = Cells(folder, keep, tell)
+        for scenario in scenarios:
+            points = [cells.point(scenario, policy, 1.0, seeds) for policy in RIVALS]
+            found = " | ".join(f"{point.attainment:.2%} | {point.gpu_hours:.1f}" for point in points)
+            lines.append(f"| {scenario.name[7:]}: {scenario.summary} | {found} |")
+            fewer.append((1 - points[0].attainment) / max(1 - points[1].attainment, 1e-4))
     heads = "".join(f" {who}: kept | GPU-hours |" for who in ("without", "with", "HPA", "bound"))
-    say(f"| scenario |{heads}")
-    say("|" + "---|" * 9)
-    for scenario in scenarios:
-        points = [cells.point(scenario, policy, 1.0, seeds) for policy in RIVALS]
-        found = " | ".join(f"{point.attainment:.2%} | {point.gpu_hours:.1f}" for point in points)
-        say(f"| {scenario.name[7:]}: {scenario.summary} | {found} |")
-        fewer.append((1 - points[0].attainment) / max(1 - points[1].attainment, 1e-4))
+    say("\n".join([f"| scenario |{heads}", "|" + "---|" * 9, *lines]))
     return max(fewer, default=1.0)
 
 

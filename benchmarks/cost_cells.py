@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
-import time
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from hashlib import sha256
@@ -13,6 +11,7 @@ from pathlib import Path
 import scaler
 from benchmarks.foreknown import FOREKNOWN_NAME, play_foreknown
 from scaler.lab.contest import Played, measured_truth, play
+from scaler.lab.progress import Tell
 from scaler.lab.promise import late_first_alone
 from scaler.lab.scenarios import Scenario
 from scaler.lab.score import Point
@@ -41,11 +40,11 @@ class Cell:
 
 class Cells:
     """What was found by scenario, policy, knob and seed. ``file``: where it is kept, one JSON line each; that of other
-    sources is played again. ``number``: how many there will be, for the progress on stderr.
+    sources is played again. ``tell`` is told how many there have been.
     """
 
-    def __init__(self, folder: Path | None, file: Path | None, number: int) -> None:
-        self._folder, self._file, self._number = folder, file, number
+    def __init__(self, folder: Path | None, file: Path | None, tell: Tell) -> None:
+        self._folder, self._file, self._tell = folder, file, tell
         self._code, self._done, self._truths = code_digest(), 0, dict[str, Truth]()
         self._kept: dict[tuple[str, str, float, int], Cell] = {}
         if file is not None and file.exists():
@@ -60,16 +59,14 @@ class Cells:
 
     def cell(self, scenario: Scenario, policy: str, knob: float, seed: int) -> Cell:
         """What was kept of it, or is found by playing it."""
-        self._done += 1
         key = (scenario.name, policy, knob, seed)
+        self._tell(self._done, " ".join(map(str, key)))
+        self._done += 1
         if key not in self._kept:
-            begun = time.perf_counter()
             self._kept[key] = _cell(self._play(scenario, policy, knob, seed))
             if self._file is not None:
                 with self._file.open("a") as file:
                     file.write(json.dumps([self._code, *key, *astuple(self._kept[key])]) + "\n")
-            took = time.perf_counter() - begun
-            print(f"{self._done} of {self._number}: {' '.join(map(str, key))}, {took:.1f} s", file=sys.stderr)  # noqa: T201
         return self._kept[key]
 
     def _play(self, scenario: Scenario, policy: str, knob: float, seed: int) -> Played:

@@ -17,6 +17,7 @@ from statistics import fmean
 from benchmarks.cost_cells import Cell, Cells, mean_point
 from benchmarks.foreknown import FOREKNOWN_NAME
 from scaler.lab.policies import NO_SEASON_NAME
+from scaler.lab.progress import progress
 from scaler.lab.scenarios import Scenario
 from scaler.lab.score import Point, gpu_hours_at, hull
 
@@ -40,24 +41,25 @@ def show_equal(
     played = {
         each.name: [NO_SEASON_NAME, SEASON_NAME] + [FOREKNOWN_NAME] * (each.file is not None) for each in scenarios
     }
-    cells = Cells(folder, keep, sum(map(len, played.values())) * len(KNOBS) * len(seeds))
-    say(
+    lines, left, runs = [], [], sum(map(len, played.values())) * len(KNOBS) * len(seeds)
+    with progress("equal", total=runs) as tell:
+        cells = Cells(folder, keep, tell)
+        for scenario in scenarios:
+            found = {
+                (policy, knob): [cells.cell(scenario, policy, knob, seed) for seed in seeds]
+                for policy in played[scenario.name]
+                for knob in KNOBS
+            }
+            name = scenario.name.removeprefix("season-")
+            lines += [f"| {name} | {knob:g} | {' | '.join(_row(found, [knob]))} |" for knob in KNOBS]
+            lines.append(f"| {name} | all | {' | '.join(_row(found, KNOBS))} |")
+            share = left_at(found, SEASON_NAME, [1.0], range(len(seeds)))
+            left += [] if share is None else [share]
+    head = (
         "| scenario | load target | GPU-hours without | missed | by the first token alone | left with, for as many "
         "| left knowing the rate | GPU-hours with, for as few misses | knowing the rate |"
     )
-    say("|" + "---|" * 9)
-    left = []
-    for scenario in scenarios:
-        found = {
-            (policy, knob): [cells.cell(scenario, policy, knob, seed) for seed in seeds]
-            for policy in played[scenario.name]
-            for knob in KNOBS
-        }
-        for knob in KNOBS:
-            say(f"| {scenario.name.removeprefix('season-')} | {knob:g} | {' | '.join(_row(found, [knob]))} |")
-        say(f"| {scenario.name.removeprefix('season-')} | all | {' | '.join(_row(found, KNOBS))} |")
-        share = left_at(found, SEASON_NAME, [1.0], range(len(seeds)))
-        left += [] if share is None else [share]
+    say("\n".join([head, "|" + "---|" * 9, *lines]))
     return fmean(left) if left else 1.0
 
 

@@ -53,7 +53,7 @@ def play_built(
     *,
     reads: frozenset[str] = FOLDED,
 ) -> Played:
-    """Simulate a policy that has been built, or one's own in its place. ``reads``: the engines' families it looks at."""
+    """Simulate a policy that has been built, or one's own in its place. ``reads``: the families it looks at."""
     scenario, requests = case.scenario, case.requests
     world = World(
         scenario.hardware,

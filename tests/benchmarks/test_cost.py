@@ -62,11 +62,17 @@ def lab(monkeypatch: pytest.MonkeyPatch) -> Play:
     return found
 
 
+def silent(*_: object) -> None:
+    """Tells nobody how far it is."""
+
+
 def test_what_was_played_is_not_played_again(lab: Play, tmp_path: Path) -> None:
     file, scenario = tmp_path / "cells.jsonl", SCENARIOS["season-none"]
-    first = Cells(None, file, 2).point(scenario, "adaptive", 1.0, [1, 2])
+    told: list[tuple[float, str]] = []
+    first = Cells(None, file, silent).point(scenario, "adaptive", 1.0, [1, 2])
     assert first.gpu_hours == 15.0
-    again = Cells(None, file, 3).point(scenario, "adaptive", 1.0, [1, 2, 3])
+    again = Cells(None, file, lambda *done: told.append(done)).point(scenario, "adaptive", 1.0, [1, 2, 3])
+    assert told == [(number, f"season-none adaptive 1.0 {number + 1}") for number in range(3)]
     assert lab.number == 3
     assert math.isclose(again.gpu_hours, 20.0)
 
@@ -74,7 +80,7 @@ def test_what_was_played_is_not_played_again(lab: Play, tmp_path: Path) -> None:
 def test_what_other_sources_played_is(lab: Play, tmp_path: Path) -> None:
     file, scenario = tmp_path / "cells.jsonl", SCENARIOS["season-none"]
     file.write_text(json.dumps(["another", scenario.name, "adaptive", 1.0, 1, 0.5, 5.0, 0.0]) + "\n")
-    assert Cells(None, file, 1).point(scenario, "adaptive", 1.0, [1]).gpu_hours == 10.0
+    assert Cells(None, file, silent).point(scenario, "adaptive", 1.0, [1]).gpu_hours == 10.0
     assert lab.number == 1
 
 
