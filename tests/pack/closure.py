@@ -7,6 +7,8 @@ from collections.abc import Collection
 from typing import Any
 
 _NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_:]*")
+_WINDOW = re.compile(r"(?P<number>\d+)(?P<unit>[smhd])$")
+_RANGE = re.compile(r"\[(?P<number>\d+)(?P<unit>[smhd])(?P<step>:\w+)?\]")
 
 
 def resting_on(document: dict[str, Any], names: Collection[str]) -> dict[str, Any]:
@@ -37,6 +39,22 @@ def read_by(document: dict[str, Any], name: str) -> list[str]:
 def name_of(rule: dict[str, Any]) -> str:
     """A rule's name, whichever it is."""
     return str(rule.get("record") or rule["alert"])
+
+
+def misnamed(rule: dict[str, Any]) -> bool:
+    """Whether a recording whose name ends in a window (``rate5m``) looks over another one. A subquery's range may be a
+    minute shorter: before Prometheus 3 both its ends belong to it.
+    """
+    named = _WINDOW.search(rule.get("record", ""))
+    if named is None:
+        return False
+    window = _minutes(named["number"], named["unit"])
+    ranges = [(_minutes(each["number"], each["unit"]), each["step"]) for each in _RANGE.finditer(rule["expr"])]
+    return any(minutes != window and not (step and minutes == window - 1) for minutes, step in ranges)
+
+
+def _minutes(number: str, unit: str) -> float:
+    return float(number) * {"s": 1 / 60, "m": 1, "h": 60, "d": 1440}[unit]
 
 
 def _rules(document: dict[str, Any]) -> list[dict[str, Any]]:

@@ -23,7 +23,7 @@ from scaler.signals.preset import load_preset
 from tests.pack.cases.case import Case
 from tests.pack.cases.written import RULES, every_case
 from tests.pack.cases.written import files as case_files
-from tests.pack.closure import resting_on
+from tests.pack.closure import misnamed, resting_on
 
 OURS = alerts(Options())
 NAMES = sorted({alert.name for alert in OURS})
@@ -196,6 +196,15 @@ def test_a_prometheusrule_fits_into_one_kubectl_apply() -> None:
     import json
 
     assert len(json.dumps(yaml.safe_load(prometheus_rule(Options())))) < 200_000
+
+
+def test_a_series_looks_over_the_window_that_its_name_tells() -> None:
+    recorded = [rule for group in DOCUMENT["groups"] for rule in group["rules"] if "record" in rule]
+    assert [rule["record"] for rule in recorded if misnamed(rule)] == []
+    named = next(rule for rule in recorded if rule["record"].endswith(":rate5m"))
+    assert misnamed(named | {"expr": named["expr"].replace("[5m]", "[10m]")})
+    summed = next(rule for rule in recorded if rule["record"].endswith("_increase6h"))
+    assert misnamed(summed | {"expr": summed["expr"].replace("[359m:5m]", "[719m:5m]")})
 
 
 @pytest.mark.parametrize("source", SOURCES)

@@ -56,6 +56,14 @@ def _xid() -> list[Case]:
             *silent(50, 55),
         ),
         case(
+            "on a GPU that it held twenty minutes ago",
+            dcgm("FB_USED", then((CARD - 6_000, 5), ("stale", 1)))
+            | dcgm("FB_FREE", then((6_000, 5), ("stale", 1)))
+            | dcgm("XID_ERRORS", then((0, 26), (79, 20)), pod="dcgm-exporter-x2x4z"),
+            (25, ()),
+            (26, (page,)),
+        ),
+        case(
             "on a GPU of nobody's",
             dcgm("XID_ERRORS", then((0, 10), (79, 40)), pod="dcgm-exporter-x2x4z"),
             *silent(10, 20),

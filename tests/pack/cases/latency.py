@@ -61,12 +61,12 @@ def _infeasible() -> list[Case]:
     page, ticket = ({**MODEL, "severity": severity} for severity in ("critical", "warning"))
     hold, keep = 2, 5
 
-    def case(name: str, verdict: str, *expected: At, empty: str = "", **labels: str) -> Case:
+    def case(name: str, verdict: str, *expected: At, empty: str = "", critical: float = 5.0, **labels: str) -> Case:
         told = {"objective": "ttft", "bound": "critical", "verdict": "infeasible", **labels}
         found = own("objective_verdict", verdict, **told) | slow(growing(90))
         found |= own("empty_replica_seconds", empty or steady(9, 90), objective="ttft")
         return Case(
-            "LatencyP95Critical", f"infeasible: {name}", objective(90, critical=5.0, warning=1.0) | found, expected
+            "LatencyP95Critical", f"infeasible: {name}", objective(90, critical=critical, warning=1.0) | found, expected
         )
 
     always = steady(1, 90)
@@ -82,13 +82,20 @@ def _infeasible() -> list[Case]:
             (29, (page,)),
             (33 + keep, (ticket,)),
         ),
-        case("faster engines since: the page comes", then((1, 30), (0, 60)), (29, (ticket,)), (33 + keep, (page,))),
+        case(
+            "faster engines since: the page comes, and what was a warning is kept",
+            then((1, 30), (0, 60)),
+            (29, (ticket,)),
+            (34, (ticket, page)),
+            (33 + keep, (page,)),
+        ),
         case(
             "it outlives a scaler that is away, for a quarter of an hour", then((1, 20), ("stale", 1)), (34, (ticket,))
         ),
         case("3.9 times what an empty replica takes", always, *fires(1 + hold, ticket), empty=steady(2.5, 90)),
         case("4 times", always, *fires(1 + hold, ticket), empty=steady(2.4375, 90)),
         case("4.1 times: a queue on top of it pages", always, *fires(1 + hold, page), empty=steady(2.4, 90)),
+        case("just kept for once", always, *silent(1 + hold, 30), critical=9.75),
         case("that is not known", always, *fires(1 + hold, ticket), empty=steady("_", 90)),
         case(
             "what an empty replica takes outlives a scaler that is away, as long as the bounds",

@@ -363,6 +363,10 @@ def _flapping() -> list[Case]:
             case("five up, three down", "1 2 3 4 3 4 3 4 3x30", *fires(12 + 1, page)),
             case("two up, five down", "9 8 7 8 7 8 7 6x30", *silent(13, 25)),
             case("three up, five down", "9 8 9 8 9 8 9 8 7x30", *fires(12, page)),
+            # What was more than half an hour ago counts for none of the three.
+            case("six up, two down, and one down before", f"4 {'2 ' * 35}3 4 5 6 5 6 5 6x20", *silent(50, 55, 58)),
+            case("two up, five down, and one up before", f"2 {'9 ' * 35}8 7 8 7 8 7 6x20", *silent(50, 55, 58)),
+            case("three up, four down, and one down before", f"9 {'8 ' * 36}9 8 9 8 9 8 7x20", *fires(48, page)),
             case("idle at the floor", steady(3, 40), *silent(12, 35)),
             case("scaled to zero and still", steady(0, 40), *silent(12, 35)),
             case("failed scrapes are no changes", then(*[(2, 1), ("stale", 1)] * 15), *silent(12, 25)),

@@ -109,6 +109,18 @@ def _exhausted() -> list[Case]:
         | dcgm("FB_USED", then((72_000, 6), (76_000, 60)))
         | dcgm("FB_FREE", then((8_000, 6), (4_000, 60)))
     )
+
+    def memory_of(used: float, free: float, minutes: int, before: float = 0) -> dict[str, str]:
+        """Of a GPU that is seen for so long; ``before`` was used in the first six."""
+        first = before or used
+        return dcgm("FB_USED", then((first, 6), (used, minutes - 6), ("stale", 1))) | dcgm(
+            "FB_FREE", then((used + free - first, 6), (free, minutes - 6), ("stale", 1))
+        )
+
+    def restarted_at(minute: int) -> dict[str, str]:
+        return kube("status_restarts_total", then((0, minute), (1, 60)))
+
+    grew_and_gone = vllm("num_requests_running", steady(2, 60)) | memory_of(76_000, 4_000, 10, before=72_000)
     return [
         # The increase is seen for ten minutes, then the alert is kept for thirty.
         case("killed for want of memory", restart | killed, (9, ()), (10, (page,)), (48, (page,)), (50, ())),
@@ -129,6 +141,17 @@ def _exhausted() -> list[Case]:
             *silent(10, 15),
         ),
         case("restarted after its memory had grown", restart | grew, (9, ()), (10, (page,))),
+        *(
+            case(f"{what}, and restarted {after} after its GPU was seen last", gone | restarted_at(at), *found, **told)
+            for after, at, found in (
+                ("20 min", 30, [(29, ()), (30, (page,))]),
+                ("40 min", 50, silent(50, 55)),
+            )
+            for what, gone, told in (
+                ("grown", grew_and_gone, {}),
+                ("full", memory_of(79_000, 1_000, 10), {"preallocates": False}),
+            )
+        ),
         case("grown, and no restart", grew, *silent(10, 30)),
         case("restarted at 92 %, as ever", restart | serving() | memory(73_600, 6_400), *silent(10, 15)),
         case(
