@@ -133,8 +133,7 @@ def _moved(tenant: Tenant, until: float, busy: int) -> bool:
 
 
 def _advance(tenant: Tenant, to: float) -> None:
-    for step in tenant.engine.advance(to):
-        tenant.meters.book(step)
+    tenant.meters.book(*tenant.engine.advance(to))
 
 
 def _submit(tenant: Tenant, request: Request) -> None:

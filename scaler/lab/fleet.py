@@ -42,12 +42,9 @@ class Replica:
     leaves_at: float | None = None
 
     def advance(self, to: float) -> None:
-        """Run the engine up to ``to``, booking every step if anybody reads what is counted."""
+        """Run the engine up to ``to``, booking every step."""
         if to > self.engine.now:
-            steps = self.engine.advance(to)
-            if self.meters.counts:
-                for step in steps:
-                    self.meters.book(step)
+            self.meters.book(*self.engine.advance(to))
 
     def outstanding(self, at: float) -> int:
         """Requests it has at ``at``. The engine is run only if that may have changed."""

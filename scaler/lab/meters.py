@@ -146,26 +146,30 @@ class Meters:
         self._sampled = {family: self.distributions[name] for family, name in HISTOGRAMS.items() if family in self.read}
         self._histograms: Mapping[str, Mapping[str, Buckets]] | None = None
 
-    def book(self, step: Step) -> None:
-        """Count one completed step, or several in a row."""
-        self.preemptions += step.preempted
-        tokens = len(step.started)
-        for seconds, count in step.intervals:
-            tokens += count
+    def book(self, *steps: Step) -> None:
+        """Count completed steps, as far as anybody reads what is counted."""
+        if not self.counts:
+            return
+        for step in steps:
+            self.generation_tokens += step.generated_tokens
             if self.has_page:
-                self._inter_token.add(seconds, count)
-        self.generation_tokens += tokens
-        if self.has_page:
-            self._step_tokens.add((step.prefill_tokens + tokens) / step.steps, step.steps)
-        if step.started or step.finished:
-            self._histograms = None
-        for sequence in step.started:
-            assert sequence.first_token_at is not None
-            # vLLM counts a prompt when its first token is out, whole, whatever was preempted meanwhile.
-            self.prompt_tokens += sequence.prompt_tokens
-            self._first_token.add(sequence.first_token_at - sequence.arrived_at)
-        for sequence in step.finished:
-            self._book_finished(sequence)
+                self._book_page(step)
+            if step.preempted:
+                self.preemptions += step.preempted
+            if step.started or step.finished:
+                self._histograms = None
+                for sequence in step.started:
+                    assert sequence.first_token_at is not None
+                    # vLLM counts a prompt when its first token is out, whole, whatever was preempted meanwhile.
+                    self.prompt_tokens += sequence.prompt_tokens
+                    self._first_token.add(sequence.first_token_at - sequence.arrived_at)
+                for sequence in step.finished:
+                    self._book_finished(sequence)
+
+    def _book_page(self, step: Step) -> None:
+        for seconds, count in step.intervals:
+            self._inter_token.add(seconds, count)
+        self._step_tokens.add((step.prefill_tokens + step.generated_tokens) / step.steps, step.steps)
 
     def _book_finished(self, sequence: Sequence) -> None:
         admitted, first, finished = sequence.admitted_at, sequence.first_token_at, sequence.finished_at

@@ -48,7 +48,10 @@ class Step(NamedTuple):
     @property
     def generated_tokens(self) -> int:
         """Tokens this step brought: first ones and following ones."""
-        return len(self.started) + sum(count for _, count in self.intervals)
+        tokens = len(self.started)
+        for _, count in self.intervals:
+            tokens += count
+        return tokens
 
 
 def refuse_impossible(
