@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from functools import cache
+from itertools import repeat
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -89,10 +90,10 @@ def measured_truth(scenario: Scenario, folder: Path | None) -> Truth:
 
 
 def score_cells(
-    name: str, policies: Sequence[str], knobs: Sequence[float], seed: int, folder: Path | None
+    name: str, truth: Truth, policies: Sequence[str], knobs: Sequence[float], seed: int, folder: Path | None
 ) -> list[Row]:
     """Every policy and knob on one trace."""
-    scenario, truth = SCENARIOS[name], truth_of(name, folder)
+    scenario = SCENARIOS[name]
     requests, season = scenario.requests(folder, seed), learned_from(scenario.past, folder, seed)
     rows = []
     for policy in policies:
@@ -115,24 +116,19 @@ def contest(
     done: Callable[[str, int], None],
 ) -> list[Row]:
     """Every cell, on ``jobs`` processes; ``done`` is told (scenario, rows) as they come. Rows are in a fixed order."""
-    tasks = [(name, policies, knobs, seed, folder) for name in names for seed in seeds]
     rows: list[Row] = []
-    for name, found in _results(tasks, jobs):
-        rows += found
-        done(name, len(found))
+    # Longest first, or one process has much left to do when the others have nothing.
+    tasks = [(name, seed) for name in sorted(names, key=_ticks, reverse=True) for seed in seeds]
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        truths = dict(zip(names, pool.map(truth_of, names, repeat(folder)), strict=True))
+        cells = [pool.submit(score_cells, name, truths[name], policies, knobs, seed, folder) for name, seed in tasks]
+        for cell in as_completed(cells):
+            rows += cell.result()
+            done(rows[-1].scenario, len(cell.result()))
     order = {name: index for index, name in enumerate(names)}
     return sorted(rows, key=lambda row: (order[row.scenario], policies.index(row.policy), row.knob, row.seed))
 
 
-_Task = tuple[str, Sequence[str], Sequence[float], int, Path | None]
-
-
-def _results(tasks: Sequence[_Task], jobs: int) -> Iterator[tuple[str, list[Row]]]:
-    if jobs == 1:
-        for task in tasks:
-            yield task[0], score_cells(*task)
-        return
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        futures = {pool.submit(score_cells, *task): task[0] for task in tasks}
-        for future in as_completed(futures):
-            yield futures[future], future.result()
+def _ticks(name: str) -> float:
+    """How often is decided in a scenario: what most of its time goes into."""
+    return SCENARIOS[name].seconds / SCENARIOS[name].tick_seconds
