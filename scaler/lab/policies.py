@@ -31,6 +31,7 @@ from scaler.lab.enact import (
 )
 from scaler.lab.fleet import Request
 from scaler.lab.keda import ScaledObject
+from scaler.lab.looking import LOAD
 from scaler.lab.meters import FOLDED
 from scaler.lab.ours import Ours
 from scaler.lab.scenarios import Scenario
@@ -190,7 +191,7 @@ def peak_rate(requests: Sequence[Request]) -> float:
 
 #: What rivals look at, beside how many replicas there are and what waits at the gateway.
 _NOTHING: frozenset[str] = frozenset()
-_LOAD, _LATENCIES = frozenset(("running", "waiting")), frozenset(("ttft", "tpot"))
+_LATENCIES = frozenset(("ttft", "tpot"))
 _OURS = {
     "adaptive": "ours: attribute first, buy for the expected flow and the backlog's drain",
     "stepwise": "ours, the reference: thresholds, ×2 and ×0.5 on the batch",
@@ -208,13 +209,13 @@ POLICIES: dict[str, Entry] = {
     NO_PRICE_NAME: Entry(
         "adaptive, but price windows change nothing", _ours("adaptive", priced=False), ours=True, scored=False
     ),
-    "hpa-in-flight": Entry("HPA on running + waiting, its default behaviour", _in_flight, reads=_LOAD),
-    "keda-waiting": Entry("KEDA's Prometheus scaler on waiting, 10 per replica", _waiting, reads=_LOAD),
-    "knative-kpa": Entry("Knative's KPA: 60 s and 6 s windows, panic at 2 ×, 70 %", _knative, reads=_LOAD),
+    "hpa-in-flight": Entry("HPA on running + waiting, its default behaviour", _in_flight, reads=LOAD),
+    "keda-waiting": Entry("KEDA's Prometheus scaler on waiting, 10 per replica", _waiting, reads=LOAD),
+    "knative-kpa": Entry("Knative's KPA: 60 s and 6 s windows, panic at 2 ×, 70 %", _knative, reads=LOAD),
     "llm-d-slo": Entry("llm-d's SLO-aware law: P90 TTFT and TPOT against 0.55 and 0.40", _llmd, reads=_LATENCIES),
-    "ray-serve": Entry("Ray Serve: ongoing requests, 30 s up, 600 s down", _ray_serve, reads=_LOAD),
+    "ray-serve": Entry("Ray Serve: ongoing requests, 30 s up, 600 s down", _ray_serve, reads=LOAD),
     "doubling": Entry(
-        "the practice without a jump table: twice the replicas, a step a minute", _doubling, reads=_LOAD, scored=False
+        "the practice without a jump table: twice the replicas, a step a minute", _doubling, reads=LOAD, scored=False
     ),
     "static": Entry("as many as the trace's busiest minute needs", _static, reads=_NOTHING, foresight=True),
     "clairvoyant": Entry("the bound: knows every arrival", _clairvoyant, reads=_NOTHING, foresight=True, bound=True),

@@ -1,8 +1,9 @@
 """One policy on one trace: requests, replicas, scrapes, decisions, KEDA and the HPA, in simulated time.
 
 What a policy sees is what production sees: samples of the replicas' own counters, taken every ``tick_seconds`` (and
-lost at ``lost_share``), folded by the same window as in the server. It never sees the trace. What it wishes is enacted
-by KEDA and the HPA as they were observed to behave (:mod:`scaler.lab.keda`), and a replica takes its cold start.
+lost at ``lost_share``), folded by the same window as in the server (:mod:`scaler.lab.looking`). It never sees the
+trace. What it wishes is enacted by KEDA and the HPA as they were observed to behave (:mod:`scaler.lab.keda`), and a
+replica takes its cold start.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from typing import Protocol
 from scaler.control.model import Now
 from scaler.lab.fleet import Fleet, Replica, Request
 from scaler.lab.hardware import Hardware
+from scaler.lab.looking import looking
 from scaler.lab.meters import FOLDED
 from scaler.policy.model import Policy
 from scaler.signals.model import Applied, Signals
 from scaler.signals.observation import Demand, EngineSample, Observation, ReadFailure, ReplicaCounts
-from scaler.signals.window import History, fold
 
 #: Simulated time begins here (a Monday), and on this monotonic clock.
 BEGIN_UTC, BEGIN_MONO = datetime(2026, 6, 1, tzinfo=UTC), 1_000_000.0
@@ -135,7 +136,7 @@ def simulate(
         read=reads if watch is None else None,
     )
     fleet.start(world.initial_replicas)
-    history, timeline, position = History(), [], 0
+    look, timeline, position = looking(reads, world.window, world.tick_seconds), [], 0
     wish = Wish(float(world.initial_replicas), active=world.initial_replicas > 0)
     ticks, target = int(seconds / world.tick_seconds), policy.metric_target
     arrived_before = 0
@@ -156,16 +157,7 @@ def simulate(
         if watch is not None:
             watch(end, fleet)
         mono = BEGIN_MONO + end
-        signals = Signals()
-        if reads:
-            history, signals = fold(
-                history,
-                _observe(fleet, mono, world, chance),
-                mono,
-                world.window,
-                interval_seconds=world.tick_seconds,
-                now_unix=BEGIN_UTC.timestamp() + end,
-            )
+        signals = look(_observe(fleet, mono, world, chance), mono, BEGIN_UTC.timestamp() + end) if reads else Signals()
         wish = policy.tick(signals, Now(BEGIN_UTC + timedelta(seconds=end), mono), fleet.asked)
         fleet.tell(batch=wish.batch, token_budget=wish.token_budget, hold=wish.hold)
         timeline.append(_moment(fleet, end, (position - arrived_before) / world.tick_seconds, wish))

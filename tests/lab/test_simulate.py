@@ -15,6 +15,7 @@ from scaler.lab.enact import HPA_BEHAVIOUR, OUR_BEHAVIOUR, Direct, ThroughKeda
 from scaler.lab.fleet import Fleet, Request
 from scaler.lab.hardware import HARDWARE
 from scaler.lab.keda import ScaledObject
+from scaler.lab.looking import LOAD
 from scaler.lab.meters import FOLDED
 from scaler.lab.ours import Ours
 from scaler.lab.policies import POLICIES, Case, peak_rate
@@ -97,10 +98,13 @@ def test_a_policy_is_built_from_what_an_operator_knows() -> None:
         assert entry.foresight or repr(entry.build(with_trace)) == repr(entry.build(without)), name
 
 
+@pytest.mark.parametrize("lost_share", [0.1, 0.9])
 @pytest.mark.parametrize("policy", [name for name, entry in POLICIES.items() if entry.reads != FOLDED])
-def test_what_a_policy_does_not_read_changes_nothing_for_it(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_policy_does_not_read_changes_nothing_for_it(
+    policy: str, lost_share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def whole() -> object:
-        return essence(play(SHORT, policy, SHORT.requests(None, 3), TRUTH, 1.0, 3, lost_share=0.1).run)
+        return essence(play(SHORT, policy, SHORT.requests(None, 3), TRUTH, 1.0, 3, lost_share=lost_share).run)
 
     spared = whole()
     monkeypatch.setitem(POLICIES, policy, replace(POLICIES[policy], reads=FOLDED))
@@ -108,10 +112,10 @@ def test_what_a_policy_does_not_read_changes_nothing_for_it(policy: str, monkeyp
 
 
 def test_only_what_a_policy_reads_is_measured_for_it() -> None:
-    policy, load = Watching(), frozenset(("running", "waiting"))
+    policy = Watching()
     simulate(
         poisson(lambda _: 4.0, Lengths(), seed=1, seconds=60.0), policy, Direct(0, 20), World(SMALL, 60.0, 256),
-        seconds=60, seed=1, reads=load,
+        seconds=60, seed=1, reads=LOAD,
     )  # fmt: skip
     told = {name for name, signal in policy.shown[-1][0].items() if isinstance(signal, Known)}
     assert {"running", "waiting", "pending", "ready_replicas"} <= told
