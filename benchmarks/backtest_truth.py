@@ -15,6 +15,7 @@ import aiohttp
 from scaler.lab.backtest.asking import Patience
 from scaler.lab.backtest.span import Span
 from scaler.lab.backtest.study import Backtest, Setting, study
+from scaler.lab.policies import POLICIES
 from scaler.lab.scenarios import HOUR, LARGE, LONG, PATIENT, SMALL, Scenario, drawn, lengths_of, step
 from scaler.lab.traces import day, piecewise, sawtooth
 from scaler.lab.truth import measure_truth
@@ -62,7 +63,7 @@ def main() -> None:
         setting = Setting("chat/llama", policy_for(scenario, truth), load_preset("vllm"), "lab", span)
         for policy in PASTS:
             with tempfile.TemporaryDirectory() as scratch:
-                past = Past(Path(scratch))
+                past = Past(Path(scratch), scaled_by_us=POLICIES[policy].ours)
                 live(scenario, truth, policy, requests, past.watch)
                 past.blocks()
                 with prometheus_server.serve(Path(scratch), options=["--storage.tsdb.retention.time=10y"]) as server:

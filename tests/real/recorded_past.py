@@ -34,7 +34,7 @@ def pod_name(replica: Replica, deployment: str) -> str:
 @dataclass
 class Past:
     """Writes what is shown to it. ``lost`` says which scrapes fail (pod's number, second), ``dark`` at which seconds
-    the Prometheus itself was away.
+    the Prometheus itself was away. ``scaled_by_us``: a scaler of ours was there, and told which batch replicas applied.
     """
 
     folder: Path
@@ -43,6 +43,7 @@ class Past:
     model: str = "meta/llama"
     scrape_seconds: int = 15
     kube_state: bool = True
+    scaled_by_us: bool = False
     lost: Callable[[int, float], bool] = lambda number, at: False
     dark: Callable[[float], bool] = lambda at: False
     begin: datetime = BEGIN_UTC
@@ -112,6 +113,14 @@ class Past:
                 )
                 created = self.begin.timestamp() + replica.asked_at
                 out.write(f"kube_pod_created{{{pod}}} {created:.0f} {unix:.3f}\n")
+        if self.scaled_by_us:
+            for replica in fleet.ready:
+                told = (
+                    f'job="loadtide",namespace="{self.namespace}",workload="{self.deployment}",'
+                    f'replica="{pod_name(replica, self.deployment)}"'
+                )
+                batch = replica.engine.max_num_seqs
+                out.write(f"loadtide_applied_batch_size{{{told}}} {batch} {unix:.3f}\n")
 
     def _write_pod(self, out: TextIO, unix: float, replica: Replica, number: int) -> None:
         where = (

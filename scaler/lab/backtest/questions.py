@@ -143,6 +143,15 @@ def pulse_of(jobs: Iterable[str]) -> str:
     return f'{{__name__="up",job{any_of(list(jobs))}}}'
 
 
+def applied_batch(workload: str) -> str:
+    """The least batch that a replica of ``workload`` (NS/NAME) said it ran with, where a scaler of ours recorded that.
+    No engine's page tells it; a replica that is gone says nothing after a minute.
+    """
+    namespace, _, name = workload.partition("/")
+    series = f"loadtide_applied_batch_size{{namespace={quoted(namespace)},workload={quoted(name)}}}"
+    return f"min(last_over_time({series}[60s]))"
+
+
 def sampled(query: str, seconds: float, step_seconds: float) -> str:
     """A query of the operator's own, evaluated every ``step_seconds``."""
     return f"({query})[{max(1, round(seconds * 1000))}ms:{max(1, round(step_seconds * 1000))}ms]"

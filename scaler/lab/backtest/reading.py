@@ -37,7 +37,7 @@ _Raw: TypeAlias = Callable[[str | None], Awaitable[list[RawSeries]]]
 @dataclass(frozen=True, slots=True)
 class Part:
     """What the server holds of one part: the engines' series, ``up`` of their targets and of others that show whether
-    the server itself was there, the target's replica counts, pods' creation (Unix seconds), the operator's queries.
+    the server itself was there, the target's replica counts, pods' creation (Unix seconds), the queries for signals.
     """
 
     span: Span
@@ -64,7 +64,7 @@ class ReadError(Exception):
 
 @dataclass(slots=True)
 class Reader:
-    """Reads one workload's span. ``queries`` are the operator's own, by signal, evaluated every ``query_seconds``."""
+    """Reads one workload's span. ``queries`` give signals that no engine tells, evaluated every ``query_seconds``."""
 
     ask: Ask
     questions: Questions

@@ -195,6 +195,8 @@ class Replay:
         answers = {}
         for signal, by_time in queried.items():
             answer = Answer(by_time.get(now, []))
+            if not answer.rows and signal not in self.bound.prometheus.queries:
+                continue  # nobody promised that there is one
             held = self._queried.get(signal)
             answers[signal] = judge(answer, self.bound.prometheus, held, now, self.bound.hold_seconds)
             if isinstance(good := answers[signal].signal, Known):

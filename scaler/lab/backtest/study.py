@@ -17,7 +17,7 @@ from scaler.lab.backtest.crowd import Pace, fit_pace
 from scaler.lab.backtest.findings import Findings, find_out
 from scaler.lab.backtest.past import Measure, PackedTicks
 from scaler.lab.backtest.play import Change, Moment, Player
-from scaler.lab.backtest.questions import Cluster, Questions
+from scaler.lab.backtest.questions import Cluster, Questions, applied_batch
 from scaler.lab.backtest.reading import Part, Reader
 from scaler.lab.backtest.replay import Replay, scrape_interval_seconds
 from scaler.lab.backtest.span import Span, shown_duration, shown_time
@@ -119,7 +119,7 @@ async def study(setting: Setting, ask: Ask, done: Callable[[float, str], None]) 
         binding.target,
         setting.policy.prometheus.replica_label,
         setting.span,
-        dict(setting.policy.prometheus.queries),
+        {"applied_batch": applied_batch(setting.workload), **setting.policy.prometheus.queries},
         max(TICK_SECONDS, setting.policy.prometheus.scrape_interval_seconds),
     )
     async for part in reader.parts():

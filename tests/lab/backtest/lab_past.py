@@ -72,7 +72,7 @@ def remembered(
     folder: Path, scenario: Scenario, truth: Truth, policy: str, requests: Sequence[Request]
 ) -> tuple[Remembered, Lived]:
     """What a Prometheus remembers of the run, without a Prometheus."""
-    past = Past(folder)
+    past = Past(folder, scaled_by_us=POLICIES[policy].ours)
     lived = live(scenario, truth, policy, requests, past.watch)
     return of_folder(past.finish()), lived
 

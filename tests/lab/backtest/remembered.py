@@ -125,9 +125,9 @@ class Remembered:
                 kept = tuple(item for item in labels if item[0] == found[1])
                 groups[kept] = groups.get(kept, 0.0) + 1.0
             return list(groups.items())
-        if (found := re.fullmatch(r"sum\((.*)\)", query)) is not None:
-            values = [value for _, value in self._instant(found[1], unix)]
-            return [((), sum(values))] if values else []
+        if (found := re.fullmatch(r"(sum|min)\((.*)\)", query)) is not None:
+            values = [value for _, value in self._instant(found[2], unix)]
+            return [((), sum(values) if found[1] == "sum" else min(values))] if values else []
         rows: dict[Labels, float] = {}
         for part in re.split(r" or ", query):
             seconds = _LOOKBACK_SECONDS

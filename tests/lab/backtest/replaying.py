@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from scaler.lab.backtest.binding import Binding
 from scaler.lab.backtest.past import Measure, Tick
-from scaler.lab.backtest.questions import Cluster, Questions
+from scaler.lab.backtest.questions import Cluster, Questions, applied_batch
 from scaler.lab.backtest.reading import Reader
 from scaler.lab.backtest.replay import Replay, Seen, scrape_interval_seconds
 from scaler.lab.backtest.span import Span
@@ -53,7 +53,7 @@ async def replayed(
         TARGET,
         "pod",
         Span(BEGIN, BEGIN + seconds),
-        dict(policy.prometheus.queries),
+        {"applied_batch": applied_batch("chat/llama"), **policy.prometheus.queries},
         tick_seconds,
     )
     parts = [part async for part in reader.parts()]

@@ -40,6 +40,20 @@ async def test_rates_and_gauges_are_those_of_the_window_fold() -> None:
     assert (ttft.p95.low, ttft.p95.high, ttft.mean_seconds) == (0.05, 0.2, pytest.approx(0.1))
 
 
+async def test_the_batch_that_replicas_ran_with_is_what_a_scaler_of_ours_recorded_of_them() -> None:
+    """From five minutes on there is a scaler; B is lowered, and gone after a minute without a word."""
+    server = steady(900, A, B)
+    for at in range(300, 601, 15):
+        for pod, batch in ((A, 256.0), (B, 48.0)):
+            told = {"namespace": "chat", "workload": "llama", "replica": pod}
+            if pod == A or at <= 450:
+                server.add("loadtide_applied_batch_size", told, float(at), batch)
+            server.add("loadtide_applied_batch_size", {**told, "workload": "other"}, float(at), 1.0)
+    found = await replayed(server, 900)
+    batches = {at: known_value(found.at(at)[1].signals.applied_batch) for at in (285, 300, 450, 540, 900)}
+    assert batches == {285: None, 300: 48.0, 450: 48.0, 540: 256.0, 900: None}
+
+
 async def test_nothing_later_than_the_tick_is_seen() -> None:
     """The same past, cut off after five minutes, is the same until then."""
     whole, cut = await replayed(steady(600, A, B), 600), await replayed(steady(300, A, B), 300)

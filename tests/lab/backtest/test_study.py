@@ -6,6 +6,7 @@ import asyncio
 import json
 from dataclasses import replace
 from html.parser import HTMLParser
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -19,7 +20,7 @@ from scaler.lab.backtest.show import show
 from scaler.lab.backtest.span import Span
 from scaler.lab.backtest.study import Backtest, NothingReadError, Setting, cold_start_of, study
 from scaler.lab.backtest.summary import basis, compared, next_steps, remarks, shares
-from scaler.lab.scenarios import LONG, drawn, sawtooth
+from scaler.lab.scenarios import LARGE, LONG, drawn, sawtooth, step
 from scaler.lab.truth import Truth
 from scaler.policy.model import Gpu, Policy, Price, PriceWindow
 from scaler.signals.preset import load_preset
@@ -39,14 +40,14 @@ def ours(tmp_path_factory: pytest.TempPathFactory) -> tuple[Remembered, Lived]:
     return remembered(tmp_path_factory.mktemp("ours"), SAW, TRUTH, "adaptive", SAW.requests(None, 1))
 
 
-def studied(server: Remembered, policy: Policy, **more: object) -> Backtest:
+def studied(server: Remembered, policy: Policy, seconds: float = SAW.seconds, **more: object) -> Backtest:
     told: list[tuple[float, str]] = []
     setting = Setting(
         "chat/llama",
         policy,
         load_preset("vllm"),
         "http://prometheus:9090",
-        Span(BEGIN, BEGIN + SAW.seconds),
+        Span(BEGIN, BEGIN + seconds),
         **more,  # type: ignore[arg-type]
     )
     result = asyncio.run(study(setting, server, lambda share, words: told.append((share, words))))
@@ -74,6 +75,20 @@ def test_a_scaler_that_made_the_past_decides_the_same_again(ours: tuple[Remember
     assert same >= 0.95 * len(live)
     assert result.findings.ours.replica_hours == pytest.approx(lived.replica_hours, rel=0.02)
     assert result.findings.ours.short_minutes == pytest.approx(lived.short_minutes, abs=1.5)
+
+
+def test_so_it_does_where_it_had_lowered_the_batch(tmp_path: Path) -> None:
+    """A jump fills the KV cache, the memory guard cuts the batch, and each replica serves less for a while: no engine
+    tells that, but a scaler of ours that was there does.
+    """
+    jump = replace(
+        short("jump", 750.0, drawn(step(1.2, 120), LONG, 750), ceiling=24), hardware_name=LARGE, cold_start_seconds=300
+    )
+    truth = Truth(10.2, 0.144)
+    server, lived = remembered(tmp_path, jump, truth, "adaptive", jump.requests(None, 1))
+    assert any(decision.capacity.source == "applied_batch" for decision in lived.decisions)
+    moments = studied(server, policy_for(jump, truth), jump.seconds).moments
+    assert [each.asked for each in moments] == [moment.asked for moment in lived.run.timeline]
 
 
 def test_it_says_on_what_it_stands(plain: Backtest) -> None:
