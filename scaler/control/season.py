@@ -24,6 +24,11 @@ Where today goes the usual way, that also says where the load stands: the usual 
 middle of each slot to that of the next, times came/usual, knows the slope that a trend must guess from noise. How well
 that has foretold each slot from its beginning is kept as well, and by its error it is weighed against the trend
 (:mod:`scaler.control.arrivals`).
+
+That error is more than the season errs: it has the chance of each slot's own arrivals in it, and a few odd slots weigh
+much (a smooth day: 8 % for 3 %; Azure's Thursday 13 % for 7). (Lab, that Thursday, eight seeds, four load targets: with
+both left out, and season and trend held against each other by the doubts of both, λ⁺ was 8 instead of 10 % off, for
+0.2 % fewer GPU-hours and 322 misses instead of 311. So it stays simple.)
 """
 
 from __future__ import annotations
