@@ -33,6 +33,9 @@ class TraceError(ValueError):
 
 Rate = Callable[[float], float]
 
+#: More than this is no trace that somebody means to play, but one whose times are not seconds.
+MOST_DAYS = 62.0
+
 
 class Draws(Protocol):
     """Where a request's lengths come from: a distribution (:class:`~scaler.lab.wave.Lengths`) or a sample."""
@@ -108,6 +111,7 @@ def read_trace(
                 )
     requests.sort(key=lambda request: request.at)
     begin = (requests[0].at if requests else 0.0) + start
+    _meant(path, min(seconds, requests[-1].at - begin if requests else 0.0))
     part = [replace(each, at=each.at - begin) for each in requests if begin <= each.at < begin + seconds]
     return part if most is None else thinned(part, most, seed)
 
@@ -117,15 +121,26 @@ def _drawn_at_rate(
 ) -> list[Request]:
     rate, length = read_rate(path)
     seconds = min(seconds, length - start)
+    _meant(path, seconds)
     expected = sum(rate(start + at) for at in range(0, int(seconds), 60)) * 60
     share = 1.0 if most is None or expected <= most else most / expected
     return poisson(lambda at: share * rate(start + at), lengths, seed=seed, seconds=seconds)
 
 
+def _meant(path: Path, seconds: float) -> None:
+    """Raises :class:`TraceError` for what would be played for ever."""
+    days = seconds / 86_400.0
+    if days > MOST_DAYS:
+        raise TraceError(
+            f"{path}: {days:,.0f} days long, {MOST_DAYS:.0f} are the most; are its times seconds? Else play a part"
+        )
+
+
 def _open(path: Path) -> TextIO:
+    """As text; a spreadsheet's mark at the beginning (a BOM) is no part of it."""
     if path.suffix == ".gz":
-        return io.TextIOWrapper(gzip.open(path, "rb"), encoding="utf-8")
-    return path.open(encoding="utf-8")
+        return io.TextIOWrapper(gzip.open(path, "rb"), encoding="utf-8-sig")
+    return path.open(encoding="utf-8-sig")
 
 
 def _azure(path: Path, rows: Iterator[dict[str, str]]) -> Iterator[Request]:
@@ -162,6 +177,8 @@ def _plain(path: Path, rows: Iterator[dict[str, str]]) -> Iterator[Request]:
 def _request(at: float, prompt_tokens: int, output_tokens: int) -> Request:
     if not math.isfinite(at):
         raise ValueError(f"time {at} is no number")
+    if min(prompt_tokens, output_tokens) < 0:
+        raise ValueError("fewer tokens than none")
     return Request(at, max(1, prompt_tokens), max(1, output_tokens))
 
 
@@ -173,7 +190,10 @@ def _rate_rows(path: Path, rows: Iterator[dict[str, str]]) -> list[tuple[float, 
     for number, row in enumerate(rows, 2):
         try:
             if row.get("active_clients") != "0":
-                points.append((float(row["t_s"]), float(row["rps"])))
+                at, rate = float(row["t_s"]), float(row["rps"])
+                if not (math.isfinite(at) and 0.0 <= rate < math.inf):
+                    raise ValueError("a rate is 0 or more")
+                points.append((at, rate))
         except (KeyError, ValueError, TypeError) as error:
             raise TraceError(f"{path}:{number}: {row}: {error}") from error
     if len(points) < 2:
@@ -188,6 +208,8 @@ def read_rate(path: Path) -> tuple[Rate, float]:
         if not {"t_s", "rps"} <= set(columns):
             raise TraceError(f"{path}:1: columns {columns}; a rate file has t_s and rps")
         points = _rate_rows(path, csv.DictReader(lines, fieldnames=columns))
+    if any(later[0] <= earlier[0] for earlier, later in itertools.pairwise(points)):
+        raise TraceError(f"{path}: t_s must rise from row to row")
     start = points[0][0]
     return piecewise([(at - start, rate) for at, rate in points]), points[-1][0] - start
 

@@ -167,6 +167,12 @@ def test_a_fault_in_a_servegen_file_is_named(tmp_path: Path, trace: str, dataset
         ("TIMESTAMP,ContextTokens,GeneratedTokens\nyesterday,1,1\n", "f.csv:2"),
         ('{"timestamp": 1}\n', "f.csv:1"),
         ("t_s,rps\n1,2\n", "two rows"),
+        ("t_s,rps\n1,2\n60,-2\n", "f.csv:3.*0 or more"),
+        ("t_s,rps\n1,2\n60,nan\n", "f.csv:3.*0 or more"),
+        ("t_s,rps\n60,2\n1,2\n", "must rise"),
+        ("t_s,rps\n0,2\n86400000,2\n", "1,000 days long.*seconds"),
+        ("at,prompt_tokens,output_tokens\n1,-2,3\n", "f.csv:2.*fewer tokens than none"),
+        ("at,prompt_tokens,output_tokens\n1.7e12,2,3\n1.70008640e12,2,3\n", "1,000 days long.*seconds"),
     ],
 )
 def test_a_fault_is_named_with_its_line(tmp_path: Path, text: str, words: str) -> None:
@@ -180,6 +186,17 @@ def test_lengths_of_real_requests_are_drawn_by_lot(tmp_path: Path) -> None:
     drawn = [sample.draw(source) for _ in range(1000)]
     assert set(drawn) == {(100, 7), (3000, 200)}
     assert drawn.count((100, 7)) == pytest.approx(500, abs=80)
+
+
+def test_a_part_of_a_long_trace_can_be_played(tmp_path: Path) -> None:
+    path = written(tmp_path, "f.csv", "at,prompt_tokens,output_tokens\n0,2,3\n60,2,3\n1e12,2,3\n")
+    assert len(read_trace(path, seconds=3600.0)) == 2
+
+
+def test_a_mark_that_a_spreadsheet_writes_is_no_part_of_the_first_column(tmp_path: Path) -> None:
+    path = tmp_path / "f.csv"
+    path.write_text("at,prompt_tokens,output_tokens\n0,2,3\n", encoding="utf-8-sig")
+    assert [each.prompt_tokens for each in read_trace(path)] == [2]
 
 
 @pytest.mark.parametrize(
