@@ -24,12 +24,13 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
-    help="""A KEDA external scaler for GPU inference: replicas [bold]and[/bold] batch size, decided together, with
-    reasons.
-
-    Start with [bold]loadtide serve --policy policy.yaml[/bold], register it in a ScaledObject (deploy/examples), and
-    ask [bold]loadtide explain NAMESPACE/NAME[/bold] why it decided what it did. [bold]loadtide check FILE...[/bold]
-    finds mistakes in ScaledObjects and policies before they cost anything.""",
+    # Lines of its own break a paragraph where they end, however wide the terminal is.
+    help="A KEDA external scaler for GPU inference: replicas [bold]and[/bold] batch size, decided together, with "
+    "reasons.\n\n"
+    "[bold]loadtide demo[/bold] shows it at work on this machine, without a cluster and without a GPU.\n\n"
+    "Start with [bold]loadtide serve --policy policy.yaml[/bold], register it in a ScaledObject (deploy/examples), and "
+    "ask [bold]loadtide explain NAMESPACE/NAME[/bold] why it decided what it did. [bold]loadtide check FILE...[/bold] "
+    "finds mistakes in ScaledObjects and policies before they cost anything.",
 )
 for command in (serve, agent, explain, override, check, probe, backtest, savings, rules, dashboards):
     app.command()(command)
