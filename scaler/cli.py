@@ -15,6 +15,7 @@ from scaler.lab.savings.command import savings
 from scaler.pack.command import rules
 from scaler.pack.dashboards.command import dashboards
 from scaler.probe.command import probe
+from scaler.process.help_text import let_flow
 from scaler.serve.ask_command import explain
 from scaler.serve.command import serve
 from scaler.serve.override_command import override
@@ -34,6 +35,7 @@ app = typer.Typer(
 )
 for command in (serve, agent, explain, override, check, probe, backtest, savings, rules, dashboards):
     app.command()(command)
+let_flow([*app.registered_commands, *lab.registered_commands])
 app.add_typer(lab)
 
 
