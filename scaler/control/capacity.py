@@ -9,8 +9,8 @@ is raised to what is certain (:class:`~scaler.control.learned.Limit`), a fifth u
 no farther than a quarter above what was seen to meet every objective: who declares knows more than TPOT, and a line
 through few sequences says little of many. (Lab, declared as it is: raised by the line alone to 1.3 to 2.7 times the
 truth after five windows, and one to two points of attainment lost on ``azure-code-2023`` and ``azure-conv-2023``.)
-Undeclared, L* is one deviation below the best estimate, so that it is low while little is known. Windows that broke the
-objective without a queue count before there are points enough for a fit.
+Undeclared, L* is one deviation below the best estimate, so that it is low while little is known. Less is believed from
+three windows on, more from five. Windows that broke the objective without a queue count before there is a fit.
 
 Whatever it comes from, L* is bounded by every cap that is certain: KV cache, the declared batch range, what the engine
 reports it *applies*, what a replica was seen running *while it queued*, which is its cap by definition; and what was
@@ -82,7 +82,8 @@ def _measured(policy: Policy, learned: Learned, signals: Signals) -> Limit | Non
         fits = KV_FULL_RATIO * (memory_bound(signals) or math.inf)
         ends = (found.sequences, found.low, found.high, found.certain)
         measured = Limit(*(loaded(min(end, fits), share) for end in ends))
-        return replace(measured, certain=min(measured.certain, MET_FACTOR * learned.met_at))
+        most = MET_FACTOR * learned.met_at if learned.enough else 1.0
+        return replace(measured, certain=min(measured.certain, most))
     if learned.breached_at is not None and learned.breaches >= BREACHES_NEEDED:
         most = loaded(learned.breached_at, share)
         return Limit(most, 1.0, most, 1.0)
@@ -153,7 +154,7 @@ def _sequences(policy: Policy, memory: Memory, signals: Signals, measured: Limit
             found = (measured.low + measured.sequences) / 2  # one deviation below
         else:
             found = max(best, measured.low)
-        if found != best:
+        if found < best or (found > best and memory.learned[0].enough):
             most = FARTHEST_FACTOR * memory.learned[0].most_running
             best, source = (found if found <= best else max(min(found, most), best)), "learned"
     caps = (

@@ -147,6 +147,19 @@ def test_one_window_that_met_the_objectives_may_be_the_odd_one() -> None:
     assert with_point(learned, point).met_at == 28.0
 
 
+@pytest.mark.parametrize("windows", [3, 4, 5])
+def test_few_windows_lower_what_was_thought_and_raise_nothing(windows: int) -> None:
+    learned = Learned()
+    for each in (6.0, 14.0, 9.0, 20.0, 12.0)[:windows]:
+        tpot = ALPHA + BETA * each
+        point = Point(each, each, bucketed(TAIL * tpot, tpot), ANSWER_TOKENS * tpot, met=True, breached=False)
+        learned = with_point(replace(learned, window=BEGUN), point)
+    memory, low, high = Memory(learned=(learned,)), declared(0.3), declared(2.0)
+    assert 0.9 <= estimate(memory, high).sequences / TRUE.sequences <= 1.1
+    assert (estimate(memory, low).sequences > low.capacity.sequences) is (windows == 5)
+    assert (estimate(memory, low).requests_per_second > low.capacity.requests_per_second) is (windows == 5)  # type: ignore[operator]
+
+
 @pytest.mark.parametrize(("levels", "least", "most"), [((1.0, 2.0, 3.0), 0.3, 0.6), (LEVELS, 0.9, 1.0)])
 def test_buckets_that_leave_room_above_the_mean_make_little_certain(
     levels: tuple[float, ...], least: float, most: float
