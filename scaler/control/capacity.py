@@ -26,7 +26,6 @@ all that counts, nothing is remembered of it (a replica that queues meanwhile is
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 from scaler.control.capacity_estimate import CapacityEstimate
 from scaler.control.learned import Learned, Limit, limit, residence_at
@@ -80,10 +79,9 @@ def _measured(policy: Policy, learned: Learned, signals: Signals) -> Limit | Non
     found = None if objective is None else limit(learned, objective)
     if found is not None:
         fits = KV_FULL_RATIO * (memory_bound(signals) or math.inf)
-        ends = (found.sequences, found.low, found.high, found.certain)
-        measured = Limit(*(loaded(min(end, fits), share) for end in ends))
+        best, low, high = (loaded(min(end, fits), share) for end in (found.sequences, found.low, found.high))
         most = MET_FACTOR * learned.met_at if learned.enough else 1.0
-        return replace(measured, certain=min(measured.certain, most))
+        return Limit(best, low, high, min(loaded(min(found.certain, fits), share), most))
     if learned.breached_at is not None and learned.breaches >= BREACHES_NEEDED:
         most = loaded(learned.breached_at, share)
         return Limit(most, 1.0, most, 1.0)

@@ -138,7 +138,11 @@ class Learned:
     @property
     def spread_enough(self) -> bool:
         """Whether the concurrencies differ enough."""
-        return self.weight > 0 and self.spread >= self.weight * (SPREAD_NEEDED * self.mean_running) ** 2
+        # In full: it is asked five times a tick.
+        if self.weight <= 0:
+            return False
+        mean = self.running / self.weight
+        return self.squares - self.running * mean >= self.weight * (SPREAD_NEEDED * mean) ** 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,10 +281,11 @@ def limit(learned: Learned, objective_seconds: float) -> Limit | None:
     if slope <= 2.0 * slope_deviation:
         low = max(middle, learned.met_at)
         return Limit(math.inf, low, math.inf, low)
-    best, with_most = (middle + (objective_seconds / tail - mean) / slope for tail in (line.tail, line.tail_most))
-    deviation = math.hypot(math.sqrt(unexplained / weight), slope_deviation * (best - middle)) / slope
-    ends = (best, best - 2.0 * deviation, best + 2.0 * deviation, with_most - 2.0 * deviation)
-    return Limit(*(max(end, learned.met_at, 1.0) for end in ends))
+    best = middle + (objective_seconds / line.tail - mean) / slope
+    deviations = 2.0 * math.hypot(math.sqrt(unexplained / weight), slope_deviation * (best - middle)) / slope
+    certain = middle + (objective_seconds / line.tail_most - mean) / slope - deviations
+    least = max(1.0, learned.met_at)
+    return Limit(max(best, least), max(best - deviations, least), max(best + deviations, least), max(certain, least))
 
 
 def residence_at(learned: Learned, sequences: float) -> float | None:
