@@ -104,12 +104,13 @@ def _corrected(declared: float, best: float, certain: float) -> float:
 
 
 def _rate(policy: Policy, signals: Signals, learned: Learned, measured: Limit | None, sequences: float) -> float | None:
-    now = residence_seconds(signals, policy.objectives.minimum_samples)
     declared = policy.capacity.requests_per_second
-    residence = residence_at(learned, sequences) or now
+    if declared is not None and (measured is None or not math.isfinite(measured.sequences)):
+        return declared
+    residence = residence_at(learned, sequences) or residence_seconds(signals, policy.objectives.minimum_samples)
     if declared is None:
         return sequences / residence if residence else None
-    if measured is None or not residence or not math.isfinite(measured.sequences):
+    if measured is None or not residence:
         return declared
 
     def rate_at(running: float) -> float:
