@@ -260,7 +260,7 @@ def test_a_bound_that_no_replica_can_keep_ends_its_page_and_stays_a_warning(clus
     alert = cluster.webhook.wait_for(
         "chat", "firing", 40, alertname="LatencyP95Critical", workload="hopeless", severity="warning"
     )
-    assert alert["annotations"]["description"].endswith("leaves room for: nobody is paged.")
+    assert alert["annotations"]["description"].endswith("less than 4 times as long as they do: nobody is paged.")
 
     def paging() -> bool:
         labels = [each["labels"] for each in cluster.alertmanager.alerts()]
