@@ -41,6 +41,8 @@ def main() -> None:
     arguments.add_argument("scenarios", nargs="*", default=list(SHOWN), help=f"of {', '.join(SHOWN)}")
     arguments.add_argument("--out", type=Path, default=ROOT / "docs" / "pictures")
     given = arguments.parse_args()
+    if unknown := [name for name in given.scenarios if name not in SHOWN]:
+        arguments.error(f"nothing is drawn of {', '.join(unknown)}; there are {', '.join(SHOWN)}")
     rows = [Row(**row) for row in json.loads((ROOT / "benchmarks" / "scorecard.json").read_text())["rows"]]
     for name in given.scenarios:
         seed, others = SHOWN[name]

@@ -46,8 +46,10 @@ class Situation:
     when unknown), ``asleep`` those that would once woken: they are there, and no capacity before that; ``coming`` is
     how many more load and may be counted on, ``cold_start_seconds`` P95 of how long that takes. ``floor`` and
     ``ceiling`` are the replica bounds now; ``ceiling`` None means undeclared. ``lost`` names the signals of
-    :data:`JUDGED_BY` that are neither known nor inapplicable. ``infeasible`` holds the objective bounds that no
-    replica can keep, ``declared`` is the policy without them and ``policy`` that as it stands at this hour.
+    :data:`JUDGED_BY` that are neither known nor inapplicable. ``capacity`` is what one replica serves within its
+    objectives, ``loaded`` the same as far as it is loaded now (:mod:`scaler.control.settled`). ``infeasible`` holds the
+    objective bounds that no replica can keep, ``declared`` is the policy without them and ``policy`` that as it stands
+    at this hour.
     ``verdicts`` maps objective bounds to what P95 says, ``pressure`` is the memory emergency, if there is one.
     ``season`` is what usually comes a cold start ahead. ``bill`` is what has been spent up to now, ``budget`` what is
     left (None: no budget).
