@@ -171,17 +171,29 @@ def _targets(
 
 
 def _held_stalled(situation: Situation, state: LoadState, below_low_seconds: float | None) -> Decision:
-    """All replicas have work and make no progress: hold everything, feed the engine nothing, and say so."""
-    memory = situation.memory
+    """All replicas have work and make no progress: hold everything, feed the engine nothing, and say so.
+
+    Who is held back makes no progress either, so a hold that has lasted as long as it takes to stall may be what is
+    left of the cause: then one tick lets in, and an engine that works shows it.
+    """
+    memory, elapsed = situation.memory, situation.elapsed_seconds
     assert memory.targets is not None
-    targets = replace(memory.targets, admission=Admission.HOLD, rung=Rung.AWAKE)
+    held_seconds = older(memory.admission_seconds, elapsed) or 0.0
+    trial = situation.pressure is None and held_seconds >= situation.policy.stalled_after_seconds
+    admission = Admission.OPEN if trial else Admission.HOLD
+    targets = replace(memory.targets, admission=admission, rung=Rung.AWAKE)
     stalled = known_value(situation.signals.stalled_replicas)
     reasons = tuple(
-        Reason(Code.STALLED, target, "stalled_replicas", stalled, situation.policy.stalled_after_seconds)
+        Reason(
+            Code.STALLED_TRIAL if trial and target is Target.ADMISSION else Code.STALLED,
+            target,
+            "stalled_replicas",
+            stalled,
+            situation.policy.stalled_after_seconds,
+        )
         for target in (Target.REPLICAS, Target.ADMISSION, Target.RUNG)
         if target is not Target.RUNG or memory.targets.rung is not Rung.AWAKE
     )
-    elapsed = situation.elapsed_seconds
     next_memory = replace(
         memory,
         since_batch_change_seconds=older(memory.since_batch_change_seconds, elapsed),
@@ -194,7 +206,7 @@ def _held_stalled(situation: Situation, state: LoadState, below_low_seconds: flo
         below_low_seconds=below_low_seconds,
         doubt_seconds=0.0,
         shrunk_seconds=lasted(memory.shrunk_seconds, memory.batch_before_protection is not None, elapsed),
-        admission_seconds=lasted(memory.admission_seconds, True, elapsed),
+        admission_seconds=lasted(memory.admission_seconds, not trial, elapsed),
         season=season_after(situation),
         bill=situation.bill,
         asleep_seconds=None,

@@ -15,7 +15,8 @@ ENDS: Mapping[str, str] = {
     "wake_backoff": "a replica is ready, or the wait before the next wake is over",
     "memory_pressure": "KV use is below the emergency mark, nothing is preempted, and device memory is free",
     "shrunk": "one step up per cooldown while KV use is below the growth mark, until the batch is what it was",
-    "admission": "KV use is below the growth mark, steps are on time, or replicas make progress again",
+    "admission": "KV use is below the growth mark, steps are on time, or replicas make progress again; "
+    "where all are stalled, one tick lets in per stalled_after_seconds",
     "jump_hold": "jump.hold_seconds are over",
     "latency_step": "one cold start has passed since the breach ended",
     "scale_in": "a bound is breached, a jump, or the load is above what the replicas serve without their ordinary room",

@@ -152,6 +152,7 @@ class Code(StrEnum):
     SIGNAL_LOST_TOO_LONG = "signal_lost_too_long"  # UNAVAILABLE
     NEVER_READ = "never_read"  # UNAVAILABLE: nothing was ever known that could be held
     STALLED = "stalled"
+    STALLED_TRIAL = "stalled_trial"  # whether an engine works that lets nobody in, only letting in shows
     OBJECTIVE_UNREACHABLE = "objective_unreachable"
     INFEASIBLE = "infeasible"  # no replica keeps the objective, however empty it is
     UNATTRIBUTED = "unattributed"

@@ -184,6 +184,10 @@ WORDINGS: Mapping[Code, Wording] = {
         "{signal} has never been read, so there is nothing to hold: KEDA is told UNAVAILABLE and keeps its count"
     ),
     Code.STALLED: Wording("work but no progress: {same}", "{measured}, work but no progress: {same}"),
+    Code.STALLED_TRIAL: Wording(
+        "held back for long, and whether the engine works only a request shows: {same} for one tick",
+        "{measured}, held back for long, and whether they work only a request shows: {same} for one tick",
+    ),
     Code.OBJECTIVE_UNREACHABLE: Wording(
         "the objective is out of reach: neither replicas nor batch would help",
         "{compared}, and neither replicas nor batch would help: the objective is out of reach",

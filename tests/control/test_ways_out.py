@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from scaler.control.lasting import ENDS, lasting
-from scaler.control.model import Admission, LoadState, Override
+from scaler.control.model import Admission, Code, LoadState, Override
 from scaler.policy.model import Batch, LoadThresholds, Objectives, Policy, Push, ReplicaRange
 from tests.control.timeline import Timeline, gone, latency, quiet
 
@@ -70,6 +70,26 @@ class TestConditions:
         timeline.at("10s", **binding | {"kv": 0.3}).at("15s").expect(batch=11).at("20s").expect(batch=22)
         full = Timeline(POLICY).at("0s", **NORMAL).at("5s", **NORMAL | {"kv": 0.97})
         full.at("10s", **binding | {"kv": 0.5}).at("60s").expect(batch=11).at("65s").expect(batch=22)
+
+    def test_a_stall_that_a_hold_of_our_own_made(self) -> None:
+        """Nobody was let in while device memory was short, so what waits made no progress and its replicas count as
+        stalled. A hold that a stall keeps, and that keeps the stall, would never end.
+        """
+        waiting = NORMAL | {"running": 0, "waiting": 40, "gpu_memory_free_ratio": 0.01}
+        timeline = Timeline(POLICY).at("0s", **NORMAL).at("5s", **waiting).expect(admission=Admission.HOLD).at("2m")
+        stalled = NORMAL | {"ready": 0, "stalled": 2, "running": 0, "waiting": 0}
+        timeline.at("125s", **stalled | {"gpu_memory_free_ratio": 0.01}).at("10m").expect(admission=Admission.HOLD)
+        timeline.at("10m5s", **stalled).expect(state=LoadState.STALLED, admission=Admission.OPEN)
+        timeline.because(Code.STALLED_TRIAL)
+        progressing = NORMAL | {"running": 40}
+        timeline.at("10m10s", **progressing).at("11m").expect(state=LoadState.NORMAL, admission=Admission.OPEN)
+
+    def test_a_replica_that_hangs_is_fed_for_one_tick_in_two_minutes(self) -> None:
+        timeline = Timeline(POLICY).at("0s", **NORMAL)
+        timeline.at("5s", **NORMAL | {"ready": 0, "running": 0, "stalled": 2}).expect(admission=Admission.HOLD)
+        timeline.at("120s").expect(admission=Admission.HOLD).at("125s").expect(admission=Admission.OPEN)
+        timeline.at("130s").expect(admission=Admission.HOLD).at("245s").expect(admission=Admission.HOLD)
+        timeline.at("250s").expect(admission=Admission.OPEN)
 
     def test_a_latency_step(self) -> None:
         timeline = Timeline(POLICY).at("0s", **NORMAL).at("5s", **LATE).at("60s")

@@ -131,7 +131,7 @@ def running(engine: vllm_cpu.Server) -> float:
 
 async def until_running(engine: vllm_cpu.Server, wanted: int) -> None:
     """Wait until so many run, and see that it stays: no more are admitted."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while (now := await asyncio.to_thread(running, engine)) != wanted:
         assert time.monotonic() < deadline, f"{now:g} run, not {wanted}"
         await asyncio.sleep(0.1)
@@ -144,7 +144,8 @@ async def until_running(engine: vllm_cpu.Server, wanted: int) -> None:
 def loaded(engine: vllm_cpu.Server, streams: int = BOOT) -> Iterator[None]:
     """``streams`` requests in flight for as long as the body takes; none of them may fail."""
     enough, outcomes = threading.Event(), []
-    kept = load.keep_streams(engine.url, streams=streams, seconds=120, max_tokens=60, enough=enough)
+    seconds = load.LONGEST_SECONDS  # beside it a scaler starts twice, which took 40 s each on a busy machine
+    kept = load.keep_streams(engine.url, streams=streams, seconds=seconds, max_tokens=60, enough=enough)
     driving = threading.Thread(target=lambda: outcomes.append(asyncio.run(kept)))
     driving.start()
     try:
@@ -278,7 +279,7 @@ async def test_a_killed_scaler_gives_the_engine_back_and_a_new_one_takes_it_on(
         }
 
     async def until_reported(scaler: Any) -> None:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while (told := await asyncio.to_thread(reported, scaler)) != {"tiny-0": 12.0}:
             assert time.monotonic() < deadline, f"never reported 12; last: {told}"
             await asyncio.sleep(0.1)
