@@ -6,7 +6,7 @@ What is left is what no season mends: chance in the arrivals, and prompts that m
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from scaler.control.model import Now
@@ -21,13 +21,14 @@ from scaler.lab.traces import Rate
 from scaler.lab.truth import Truth
 from scaler.policy.model import SLOT_SECONDS
 from scaler.signals.model import Signals
+from scaler.value import frozen
 
 FOREKNOWN_NAME = "adaptive-foreknown"
 #: So many requests stand behind it that none of it is chance.
 NO_CHANCE = 1e12
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Foreknown(Season):
     """A season whose course is the rate itself, by seconds from the beginning; ``begun`` is that of its slot."""
 

@@ -34,6 +34,7 @@ CONTROL_MAY_USE = (
     "scaler.policy.jump",
     "scaler.policy.errors",
     "scaler.signals.model",
+    "scaler.value",
 )
 
 #: The room may import nothing from these rooms. `cli → serve, lab → control → policy, signals.model`.

@@ -6,7 +6,6 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
@@ -31,6 +30,7 @@ from scaler.consume.rung_link import RungLink
 from scaler.policy.model import Policy
 from scaler.process.options import Address
 from scaler.signals.nvml import LocalGpus
+from scaler.value import frozen
 
 log = structlog.get_logger(__name__)
 
@@ -43,7 +43,7 @@ LOOK_SECONDS = {EngineName.ENVOY: 2.0}
 RULING_SECONDS = 1.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AgentOptions:
     """What one agent does. Without ``engine`` it only reads and exports GPUs; without ``scaler`` only the guard rules.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Final, get_args
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
@@ -18,12 +17,13 @@ from scaler.consume.contract import RUNGS, ServedTarget
 from scaler.consume.link import Followed
 from scaler.consume.rung_link import Slept
 from scaler.signals.gpu import GpuTelemetry
+from scaler.value import frozen
 
 RULERS: Final[tuple[str, ...]] = get_args(Ruler)
 LABELS: Final = ("namespace", "workload", "replica")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AgentState:
     """All that is told, taken at one moment. A part that this agent does not do is None."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 
 import aiohttp
@@ -15,6 +14,7 @@ from scaler.consume.ray_serve import RayServe
 from scaler.consume.sglang import SGLang
 from scaler.consume.triton import Triton
 from scaler.consume.vllm_sleep import VllmSleep
+from scaler.value import frozen
 
 
 class EngineName(StrEnum):
@@ -42,7 +42,7 @@ PRESETS: Mapping[EngineName, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EngineOptions:
     """One engine: where its own HTTP is, and what its adapter needs to know (see :mod:`scaler.consume`).
 

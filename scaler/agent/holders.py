@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
 import grpc
@@ -22,6 +21,7 @@ import structlog
 
 from scaler.agent import podresources_pb2
 from scaler.signals.gpu import GpuReading
+from scaler.value import frozen
 
 log = structlog.get_logger(__name__)
 
@@ -53,7 +53,7 @@ Held: TypeAlias = tuple[tuple[str, Holder], ...]
 Holders: TypeAlias = Mapping[tuple[str, str], tuple[Holder, ...]]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Device:
     """What an id says: exactly one of the three, and an instance's number where it means one."""
 

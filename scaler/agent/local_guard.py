@@ -10,7 +10,7 @@ known moves it nowhere.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from scaler.control.batch import grow
 from scaler.control.guard import guard
@@ -19,9 +19,10 @@ from scaler.control.pressure import memory_pressure
 from scaler.control.situate import situate
 from scaler.policy.model import Policy
 from scaler.signals.model import NotApplicable, Signals, known_value
+from scaler.value import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LocalGuard:
     """What the guard holds of one engine.
 

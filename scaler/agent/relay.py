@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from random import Random
 from typing import Final
 from urllib.parse import quote
@@ -26,6 +25,7 @@ from scaler.consume.contract import (
     hold,
     valid_seconds,
 )
+from scaler.value import frozen
 
 log = structlog.get_logger(__name__)
 _CHANCE = Random()
@@ -41,7 +41,7 @@ RETRY_SECONDS, RETRY_MOST_SECONDS = 1.0, 15.0
 PAUSE_SECONDS: Final = 0.25
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ScalerAddress:
     """Where one workload's target is: the scaler's URL, the workload's ``namespace/name``, and the tokens it asks for:
     ``read_token`` to read targets, ``push_token`` to report.

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from typing import Literal
 
 from scaler.agent.local_guard import LocalGuard, lower
 from scaler.consume.contract import Admission, Rung, ServedTarget
+from scaler.value import frozen
 
 Ruler = Literal["target", "guard", "own"]
 """Whose batch it is: the scaler's, the guard's where that is the lower one, or the engine's own."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Ruling:
     """What the engine should run: as in :class:`~scaler.consume.contract.ServedTarget`, and who says so.
 

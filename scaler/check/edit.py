@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from textwrap import indent
 from typing import NamedTuple, TypeAlias
 
@@ -17,9 +16,10 @@ import yaml
 from scaler.check.manifest import Manifest
 from scaler.policy.document import Span
 from scaler.policy.keys import Path
+from scaler.value import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Write:
     """The scalar at ``path`` becomes ``text``."""
 
@@ -27,7 +27,7 @@ class Write:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Rename:
     """The key at ``path`` becomes ``key``."""
 
@@ -35,14 +35,14 @@ class Rename:
     key: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Remove:
     """The entry at ``path`` goes, with everything under it."""
 
     path: Path
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Insert:
     """The mapping at ``parent`` gets the entries of ``text`` (block YAML), behind its entry ``after`` or at its end."""
 

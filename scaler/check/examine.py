@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from typing import TypeVar
 
 from scaler.check.edit import Edit, corrected
@@ -19,6 +18,7 @@ from scaler.policy.layers import PolicyFile
 from scaler.policy.model import Policy
 from scaler.signals.lending import unlent
 from scaler.signals.preset import known_engines, load_preset
+from scaler.value import frozen
 
 #: A correction may make room for another; more rounds than this mean that two undo each other.
 _ROUNDS = 5
@@ -29,7 +29,7 @@ _ALLOWED = re.compile(r"#\s*loadtide:\s*allow\s+([\w-]+(?:\s*,\s*[\w-]+)*)")
 S = TypeVar("S")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Found:
     finding: Finding
     edits: tuple[tuple[Manifest, Edit], ...] = ()

@@ -7,11 +7,11 @@ file as one of its texts.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from scaler.policy.document import Document, Problem, Span, read_all
 from scaler.policy.keys import Path, nearest
 from scaler.policy.layers import SECTIONS
+from scaler.value import frozen
 
 #: Values per document: a dump of every Deployment of a cluster is large.
 VALUES_LIMIT = 2_000_000
@@ -21,7 +21,7 @@ VALUES_LIMIT = 2_000_000
 _TELLING = ("defaults", "policies", "workloads", "tenancy")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Manifest:
     """One Kubernetes object. ``root`` is where it stands in its document: ``()``, or ``("items", 3)`` in a List."""
 
@@ -92,7 +92,7 @@ class Manifest:
         return "" if span is None else self.text[span.start : span.end]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PolicyText:
     """A policy file, or one that a ConfigMap carries: then its first line is line ``first_line`` of ``file``."""
 
@@ -101,7 +101,7 @@ class PolicyText:
     first_line: int = 1
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Content:
     """What one file holds. ``problems`` are what is wrong with it as YAML."""
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from scaler.value import frozen
 
 #: The HPA looks this often, seconds.
 SYNC_SECONDS = 15
@@ -17,7 +18,7 @@ SYNC_SECONDS = 15
 LONGEST_SECONDS = 3600
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RisePolicy:
     """One entry of ``behavior.scaleUp.policies``: ``type`` is Pods or Percent."""
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Generic, TypeVar
 
 from scaler.check.edit import Edit
 from scaler.policy.keys import Path
+from scaler.value import frozen
 
 S = TypeVar("S")
 
@@ -21,7 +21,7 @@ class Severity(StrEnum):
     INFO = "info"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Hit:
     """One place where a rule applies: ``path`` in the object, the reason in one sentence, what to write there, and the
     edits that write it where only one correction can be meant.
@@ -33,7 +33,7 @@ class Hit:
     edits: tuple[Edit, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Rule(Generic[S]):
     """One rule over subjects of one type. ``summary`` says what is found, ``why`` what it leads to, ``fix`` what is
     right; :mod:`scaler.check.table` makes the reference of them.
@@ -47,7 +47,7 @@ class Rule(Generic[S]):
     find: Callable[[S], Iterator[Hit]]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Finding:
     """What is told to a person: one hit of one rule, in its file. ``line`` counts from 1."""
 

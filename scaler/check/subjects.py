@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
 from scaler.check.manifest import Content, Manifest, PolicyText
 from scaler.policy.errors import PolicyError
@@ -16,6 +15,7 @@ from scaler.policy.keys import Path
 from scaler.policy.layers import PolicyFile
 from scaler.policy.metadata import is_key, nearest_key
 from scaler.policy.model import Policy
+from scaler.value import frozen
 
 #: KEDA's and the HPA's own values where a ScaledObject says nothing.
 DEFAULT_POLLING_SECONDS, DEFAULT_COOLDOWN_SECONDS, DEFAULT_MAX_REPLICAS = 30, 300, 100
@@ -34,7 +34,7 @@ _ENGINE = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Trigger:
     """One trigger of a ScaledObject; ``path`` is where it stands."""
 
@@ -68,7 +68,7 @@ class Trigger:
         return self.type in ("external", "external-push")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ScaledObject:
     """A ScaledObject that asks loadtide. ``ours`` are its triggers for loadtide, the first of which tells the policy.
 
@@ -120,7 +120,7 @@ class ScaledObject:
         return any(trigger.type == "external-push" for trigger in self.ours)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EnginePods:
     """The pods of an inference engine. ``container`` is where the engine runs, ``path`` where that stands."""
 
@@ -158,7 +158,7 @@ class EnginePods:
         return None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Estate:
     """Everything given to one ``check``, so that rules can compare."""
 

@@ -10,18 +10,17 @@ most ``load_timeout_seconds``; after a failed load the next wake waits, longer e
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from scaler.control.model import Code, Reason, Suppressed, Target
 from scaler.control.season import SEASON_SIGNAL
 from scaler.control.situation import DOWN_NEEDS, WAKE_SOURCES, Situation, proves_quiet, wants_service
 from scaler.signals.model import Known, at_least, is_zero, known_value
+from scaler.value import frozen
 
 #: Wait before waking again after a failed load: this, doubled with each failure, up to the longest.
 WAKE_BACKOFF_SECONDS, WAKE_BACKOFF_LONGEST_SECONDS = 60.0, 1800.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ActivityMove:
     """Whether the workload is active after this tick, and the timers behind that."""
 

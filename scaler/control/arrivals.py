@@ -24,13 +24,13 @@ only the certain part of the slope saved 2 % there, and cost 4 points on a ramp 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from scaler.control.capacity_estimate import CapacityEstimate
 from scaler.control.season import Foreseen
 from scaler.policy.jump import Jump
 from scaler.policy.model import Policy
 from scaler.signals.model import ArrivalTrend, Signals, at_least
+from scaler.value import frozen
 
 #: The recent arrivals look back this far, seconds; φ is measured over counts of this length.
 RECENT_SECONDS = 15.0
@@ -57,7 +57,7 @@ AGREE_DEVIATIONS = 2.0
 LARGEST_FACTOR = 2.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reading:
     """One of the newest readings: the signal that tells it, req/s, and over how many seconds."""
 
@@ -74,7 +74,7 @@ class Reading:
         return max(0.0, self.rate - math.sqrt(dispersion * self.rate / self.seconds))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Arrivals:
     """``rate`` is λ⁺ (req/s) and ``signal`` what told it; ``expected`` is what the past made one expect for now,
     ``dispersion`` φ (>= 1), ``steep`` those of the newest readings that show a jump.

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from scaler.control.kv_bound import fitting_sequences
 from scaler.control.model import Admission, Cause, Code, LoadState, Reason, Suppressed, Target
@@ -31,6 +30,7 @@ from scaler.control.oscillation import held as held_by_band
 from scaler.control.oscillation import kv_growth_ratio
 from scaler.control.situation import Situation
 from scaler.signals.model import NotApplicable, known_value
+from scaler.value import frozen
 
 #: The batch binds when this share of it is in use.
 BINDING_SHARE = 0.8
@@ -41,7 +41,7 @@ PROMPT_MARGIN = 1.25
 GENTLE_FACTOR = 0.75
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BatchMove:
     """Where the engine's knobs go in this tick, why, and what was held back. ``protects``: no cooldown delays it, no
     jump overrules it; ``own_way_back``: the law that shrank also grows again, so nothing is remembered to go back to.

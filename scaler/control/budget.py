@@ -14,10 +14,10 @@ floor are an integral over the windows that open until then; it is taken anew ev
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from scaler.policy.model import SLOT_SECONDS, Policy
+from scaler.value import frozen
 
 #: The room above the floor is never spent sooner than in so many seconds.
 GLIDE_SECONDS = 900.0
@@ -27,7 +27,7 @@ LONGEST_AWAY_SECONDS = 86_400.0
 STEPS = 744
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Bill:
     """What a workload has taken: ``gpu_hours`` and ``money`` (in the policy's currency; hours without a price add
     nothing) since it is known, ``in_period`` GPU-hours in the budget's ``period``. ``at`` is when it was last counted;
@@ -47,7 +47,7 @@ class Bill:
 NO_BILL = Bill()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Room:
     """What the budget leaves now. ``ceiling`` None: it caps nothing; ``floor_wins``: it is spent, or would be before
     the period ends, by the floor alone.

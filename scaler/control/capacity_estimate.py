@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from scaler.value import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CapacityEstimate:
     """What one replica serves within its objectives, and where that belief comes from.
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 
 from scaler.control.card_part import CardPart
@@ -29,6 +29,7 @@ from scaler.control.companions import workers_of
 from scaler.control.model import Code, Decision, LoadState, Mode, Reason, Rung, Suppressed, Target, Targets
 from scaler.policy.model import Policy
 from scaler.signals.model import Signals, Unknown, at_least, is_zero, known_value
+from scaler.value import frozen
 
 #: The batch is in use when this share of it runs.
 IN_USE_SHARE = 0.8
@@ -47,7 +48,7 @@ class Demand(StrEnum):
     DOUBT = "doubt"  # not known: it lends nothing, and keeps what it has
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Member:
     """One workload of a card.
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from scaler.value import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CardPart:
     """What a workload has of a card it shares: ``time`` and ``memory`` (0..1 of the card), of which ``own`` is its own;
     and the largest batch that this bears.

@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+from scaler.value import frozen
 
 #: Samples needed to be believed, kept at most of each kind, and asks waited for at once.
 SAMPLES_NEEDED, SAMPLES_KEPT, ASKS_KEPT = 5, 32, 64
@@ -23,7 +25,7 @@ QUANTILES = (0.5, 0.95)
 CREDIT_COLD_STARTS = 2.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Asked:
     """``count`` replicas asked for ``seconds`` ago; ``new_node``: some had no node meanwhile."""
 
@@ -32,7 +34,7 @@ class Asked:
     new_node: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ColdStarts:
     """What is remembered: replicas asked for and ready at the last tick that knew, the row of those that have not
     come, oldest first, and the latest seconds each took, warm ones and those on new nodes.

@@ -14,10 +14,11 @@ replica, and begins anew with another.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from scaler.policy.model import Policy
 from scaler.signals.model import Latency, Signals, is_zero, known_value
+from scaler.value import frozen
 
 #: An objective must leave so much more than an empty replica takes.
 ROOM_NEEDED = 1.2
@@ -34,7 +35,7 @@ LATENCIES = tuple(
 Infeasible = Mapping[str, tuple[float, float]]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Unhurried:
     """P95 of one latency in nearly empty replicas, seconds, and by how many requests."""
 
@@ -42,7 +43,7 @@ class Unhurried:
     requests: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EmptyReplicas:
     """What is known of nearly empty replicas: of which kind, for how long they have been so without a break, and P95 of
     their latencies.

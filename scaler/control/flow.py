@@ -26,13 +26,13 @@ GPU-hours.) Until a residence time gives μ*, what is in flight stands in for th
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from scaler.control.arrivals import Arrivals, outlasts_counts
 from scaler.control.capacity_estimate import CapacityEstimate
 from scaler.control.evenness import pooled
 from scaler.control.model import Code, Reason, Target
 from scaler.signals.model import Signals, at_least, known_value
+from scaler.value import frozen
 
 #: What runs is averaged over about so many seconds.
 RUNNING_MEAN_SECONDS = 120.0
@@ -40,7 +40,7 @@ RUNNING_MEAN_SECONDS = 120.0
 RUNNING_DEVIATIONS = 1.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FlowNeed:
     """The load in replicas (a fraction, >= 0) and the term of the law that asked loudest.
 
@@ -52,7 +52,7 @@ class FlowNeed:
     rates_known: bool
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Overload:
     """``growing_seconds``: for how long arrivals have exceeded what is ready (None: they do not); ``growth``: by how
     many requests the queue will have grown when what is asked for now can serve.

@@ -10,14 +10,13 @@ asked. The peak is held ``hold_seconds``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from scaler.control.situation import Situation
 from scaler.policy.jump import JumpRow
 from scaler.signals.model import known_value
+from scaler.value import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class JumpSeen:
     """A recognised jump: the rate that showed it (req/s), the rate expected, and the table row, if one is reached."""
 

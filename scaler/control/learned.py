@@ -31,10 +31,11 @@ Everything is a plain number and the work per tick is the same however long it r
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from scaler.control.learned_window import BEGUN, Window
 from scaler.signals.model import Latency
+from scaler.value import frozen
 
 #: An hour ago counts half.
 HALF_LIFE_SECONDS = 3600.0
@@ -56,7 +57,7 @@ RESIDENCES_AFTER = 0.5
 SAME_KV_SHARE = 0.1
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Line:
     """The points of one measure, seconds, summed up with their weights: its sum, its squares' and its products' with
     what ran; ``tail``, ρ, and ``tail_most``, what it is at the most.
@@ -90,7 +91,7 @@ class Line:
         return replace(self, tail=pushed(self.tail), tail_most=pushed(self.tail_most))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Learned:
     """The points seen so far and the window that is being filled.
 
@@ -145,7 +146,7 @@ class Learned:
         return self.squares - self.running * mean >= self.weight * (SPREAD_NEEDED * mean) ** 2
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Point:
     """One window: sequences running per replica as its requests met them, on average and by one request in twenty,
     their latencies, and whether it met every objective for certain, or broke one for certain and without a queue.
@@ -159,7 +160,7 @@ class Point:
     breached: bool
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Limit:
     """Sequences at once at which P95 just meets its objective: the best estimate, and between what it lies with two
     standard deviations. inf: as far as was seen it does not depend on what runs. ``certain``: ``low``, if P95 is as far

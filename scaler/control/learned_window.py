@@ -10,7 +10,8 @@ objective with 10 running on average says nothing of 10, but much of the 20 that
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+
+from scaler.value import frozen
 
 #: Of what is spread as chance has it, one in twenty lies so many standard deviations above the mean.
 P95_DEVIATIONS = 1.645
@@ -18,7 +19,7 @@ P95_DEVIATIONS = 1.645
 STEADY_SHARE = 0.3
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Window:
     """Sums over the ticks so far, of one replica: ``running`` and ``lasting`` (what ran, averaged over a residence)
     times seconds; ``finished`` requests, and these times lasting and times its square; ``most`` is its largest.

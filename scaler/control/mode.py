@@ -17,7 +17,7 @@ told (``Decision.advised``). What they decide and nobody does must leave no trac
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from scaler.control.companions import workers_of
 from scaler.control.lasting import lasted, older
@@ -39,6 +39,7 @@ from scaler.control.oscillation import unswung
 from scaler.control.situation import first_batch
 from scaler.policy.model import Policy
 from scaler.signals.model import Known, Signals, Stale
+from scaler.value import frozen
 
 _MOVED = (Target.REPLICAS, Target.ACTIVE, Target.BATCH, Target.TOKEN_BUDGET, Target.ADMISSION, Target.RUNG)
 _CODES = {Mode.ADVISORY: Code.ADVISORY, Mode.PAUSED: Code.PAUSED, Mode.OVERRIDE: Code.OVERRIDE}
@@ -46,7 +47,7 @@ _CODES = {Mode.ADVISORY: Code.ADVISORY, Mode.PAUSED: Code.PAUSED, Mode.OVERRIDE:
 _UNAVAILABLE = (Code.SIGNAL_LOST_TOO_LONG, Code.NEVER_READ)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Ruling:
     """Who rules in this tick: ``mode`` (an override that is still on included), and what the laws go on from."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from enum import StrEnum
 
@@ -16,9 +16,10 @@ from scaler.control.learned import Learned
 from scaler.control.season import NO_SEASON, Expected, Season
 from scaler.control.swing import Swing
 from scaler.signals.model import Verdict
+from scaler.value import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Now:
     """The time as an argument: ``utc`` (timezone-aware) for windows of the day, ``mono`` (seconds) for timers."""
 
@@ -166,7 +167,7 @@ class Code(StrEnum):
     RESUMED = "resumed"  # the mode is active again
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reason:
     """Why: the signal that caused it, its value and the threshold it was held against (None where there is none)."""
 
@@ -177,7 +178,7 @@ class Reason:
     threshold: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Suppressed:
     """What was wanted and held back. ``remaining_seconds`` says for how much longer, where a timer holds it."""
 
@@ -191,7 +192,7 @@ class Suppressed:
     remaining_seconds: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Targets:
     """What the workload should be: replicas and activity for KEDA, the rest for the engine.
 
@@ -210,7 +211,7 @@ class Targets:
     rung: Rung = Rung.AWAKE
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Override:
     """An operator's word on ``replicas``, ``batch`` or both (None: left to whoever rules without it), until ``until``
     (timezone-aware). ``by`` is who said so. A time of day and no duration: that is what was agreed between people, and
@@ -223,7 +224,7 @@ class Override:
     by: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Memory:
     """Everything ``decide`` remembers, as plain values: what makes a restart harmless and a backtest honest.
 
@@ -298,7 +299,7 @@ class Memory:
     bill: Bill = NO_BILL
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Decision:
     """The result of one tick. ``available`` False: KEDA must be told UNAVAILABLE, never a number.
 

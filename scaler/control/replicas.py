@@ -8,7 +8,6 @@ running, waiting and ready are known from every replica.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from scaler.control.attribution import CRITICALS, WARNINGS
 from scaler.control.cold_start import CREDIT_COLD_STARTS, overdue_seconds
@@ -19,6 +18,7 @@ from scaler.control.season import SEASON_SIGNAL
 from scaler.control.settled import settled_replicas
 from scaler.control.situation import DOWN_NEEDS, Situation, satisfied, wants_service
 from scaler.signals.model import known_value
+from scaler.value import frozen
 
 #: Room for floating-point dust before rounding up to a whole replica.
 _DUST = 1e-9
@@ -26,7 +26,7 @@ _DUST = 1e-9
 HELPED_SHARE = 0.9
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ReplicaMove:
     """Where the replica count goes in this tick (floor and ceiling applied), the need behind it, and the new memory."""
 
@@ -151,7 +151,7 @@ def _hold_jump(situation: Situation, jump: JumpSeen | None) -> tuple[float | Non
     return seconds, memory.jump_replicas
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Step:
     replicas: int
     seconds: float | None

@@ -12,20 +12,19 @@ replica says any longer that it sleeps; and so is a load from zero, to compare t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from scaler.control.activity import ActivityMove, is_certain
 from scaler.control.lasting import lasted
 from scaler.control.model import Code, Reason, Rung, Suppressed, Target
 from scaler.control.season import SEASON_SIGNAL
 from scaler.control.situation import WAKE_SOURCES, Situation, proves_quiet, wants_service
 from scaler.signals.model import Known, NotApplicable, Unknown, at_least, known_value
+from scaler.value import frozen
 
 #: What shows demand, in the order in which it is named.
 _DEMANDS = ("pending", "wake_demand", "waiting", "running", "arrivals_last_per_second")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RungMove:
     """The rung after this tick, and the times behind it (as in :class:`~scaler.control.model.Memory`)."""
 

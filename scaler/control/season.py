@@ -34,10 +34,11 @@ both left out, and season and trend held against each other by the doubts of bot
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 
 from scaler.policy.model import SLOT_SECONDS, SLOTS_A_DAY, Seasonal
+from scaler.value import frozen
 
 SLOTS_A_WEEK, WEEKS = 7 * SLOTS_A_DAY, 4
 SLOTS_KEPT = WEEKS * SLOTS_A_WEEK
@@ -78,7 +79,7 @@ _STEP = math.log(_MOST / _LEAST) / (_CODES - 1)
 _NONE = ".."
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Skill:
     """How one way to say what is usual has done: the decayed sums of its errors, of those of a guess that knows no
     hour, and of what came (req/s), over ``slots`` slots.
@@ -105,7 +106,7 @@ class Skill:
         return self.error / self.plain if self.slots >= SLOTS_NEEDED and self.plain > 0 else math.inf
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Season:
     """What has been learned. ``levels`` are the past slots' rates, packed, by number modulo :data:`SLOTS_KEPT`;
     ``slots_known`` of them are known. ``slot`` is the one being filled, with so many ``requests`` in so many
@@ -187,7 +188,7 @@ class Season:
 NO_SEASON = Season()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Expected:
     """What is expected a cold start ahead: ``rate`` (req/s) of the ``usual`` one, by as much of it as came today."""
 
@@ -242,7 +243,7 @@ def expected_season(season: Season, law: Seasonal, ahead: datetime) -> Expected 
     return Expected(level * today, level, period) if today >= GIVEN_UP else None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Foreseen:
     """The rate (req/s) of a day that goes the usual way, by as much of it as came: ``now`` and a cold start ``ahead``.
     ``error`` is its standard deviation as a share of it, noise left out of what ``requests`` it goes by.

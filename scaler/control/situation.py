@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from scaler.control.arrivals import Arrivals
 from scaler.control.budget import Bill, Room
@@ -25,6 +24,7 @@ from scaler.signals.model import (
     is_zero,
     known_value,
 )
+from scaler.value import frozen
 
 #: The batch, and the top of its range, where none is declared and the engine's own cap is not what to start from.
 PLAIN_START, PLAIN_MAX = 8, 64
@@ -38,7 +38,7 @@ WAKE_SOURCES = ("pending", "wake_demand")
 _SAYS = (Known, NotApplicable)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Situation:
     """One workload at one instant.
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from scaler.value import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Swing:
     """How one target goes to and fro: the ``direction`` of its last change (1 up, -1 down, 0 none yet), the ages in
     seconds of its recent turns, how many times as wide as declared its dead band is, and for how long all was calm.

@@ -12,19 +12,19 @@ right is not judged by that formula but by the engine itself (:func:`modelled_tp
 from __future__ import annotations
 
 from collections.abc import Sequence as ListOf
-from dataclasses import dataclass
 from statistics import fmean, median
 
 from scaler.lab.engine import Engine
 from scaler.lab.hardware import Hardware, StepCost
 from scaler.lab.sequence import Sequence
 from scaler.lab.static_batching import StaticEngine
+from scaler.value import frozen
 
 #: A closed loop is played until every place in it was filled so often; the first time is not judged.
 ROUNDS = 6
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Measured:
     """One measurement: ``concurrency`` requests of equal lengths in flight, and the mean time per output token.
 

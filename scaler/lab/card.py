@@ -28,6 +28,7 @@ from scaler.policy.model import Policy
 from scaler.signals.model import Signals
 from scaler.signals.observation import Demand, EngineSample, Observation, ReplicaCounts
 from scaler.signals.window import History, fold
+from scaler.value import frozen
 
 #: How finely the card is shared out, and how often everything is decided, seconds.
 SLICE_SECONDS, TICK_SECONDS = 0.25, 5.0
@@ -37,7 +38,7 @@ ASLEEP_MEMORY = 0.1
 State = Literal["awake", "asleep", "waking", "zero", "loading"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Ways:
     """How long a wake from sleep and a start from zero take, seconds; ``lends``: whether parts are lent at all."""
 
@@ -80,7 +81,7 @@ class Tenant:
         return {"asleep": ASLEEP_MEMORY, "zero": 0.0}.get(self.state, 1.0)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Outcome:
     """What became of one tenant: requests judged, the share of them whose promise was kept, the memory that it held on
     average (share of the card), its largest batch.

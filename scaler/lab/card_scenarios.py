@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from scaler.lab.card import Outcome, Tenant, Ways, play_card
@@ -12,6 +11,7 @@ from scaler.lab.promise import Promise
 from scaler.lab.traces import Rate, poisson, read_client_rate
 from scaler.lab.wave import Lengths
 from scaler.policy.model import Batch, GpuGroup, Idle, Objectives, Policy, Push, ReplicaRange
+from scaler.value import frozen
 
 #: The card: Llama-3.1-8B on one H100, its KV cache divided among the models.
 HARDWARE_NAME = "llama-3.1-8b-h100"
@@ -21,7 +21,7 @@ PEAK_RATE = 1.5
 PROMISE = Promise(ttft_seconds=1.0, tpot_seconds=0.05)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CardScenario:
     """``rates`` by model, or the names of the ``clients`` whose rates a ServeGen ``file`` has; ``ways``: what is
     compared, by name, with how idle models go down.

@@ -6,17 +6,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from html import escape
 from typing import Literal
+
+from scaler.value import frozen
 
 WIDTH, LEFT, RIGHT, TOP, BOTTOM = 960.0, 52.0, 12.0, 8.0, 20.0
 #: Lines are thinned to about so many points: more than one per pixel is not seen.
 MOST_POINTS = 700
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Series:
     """One line: (seconds, value) in order of time. ``colour`` is a CSS colour. ``step``: it keeps each value until the
     next point. ``area``: filled down to 0. ``dashed``: what was asked for, rather than what is.
@@ -30,7 +31,7 @@ class Series:
     dashed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Band:
     """A stretch of time with a meaning: ``name`` in the legend, ``told`` in a tooltip."""
 
@@ -41,7 +42,7 @@ class Band:
     told: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Panel:
     """One chart. ``rule``: (label, value) of a horizontal line, an objective. ``least_top``: the axis reaches at least
     up to there; ``most_bottom``: a logarithmic one at least down to there. ``bands``: with no series, the whole panel

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
 from functools import cache
 from itertools import repeat
 from multiprocessing import get_context
@@ -20,12 +19,13 @@ from scaler.lab.score import Outcome, Row, outcome
 from scaler.lab.seasons import learned_from
 from scaler.lab.simulate import Enactor, LabPolicy, Run, World, simulate
 from scaler.lab.truth import Truth, measure_truth
+from scaler.value import frozen
 
 #: The first so many seconds of a trace say with how many replicas everybody begins.
 OPENING_SECONDS = 60.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Played:
     """One cell, with all that a picture needs. ``policy`` still holds what it remembered."""
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from scaler.lab.hpa import Behaviour, Hpa, Remembered, ScalingPolicy, ScalingRules, sync
 from scaler.lab.keda import Answer, KedaStatus, ScaledObject, metric_for_hpa, poll, pushed
 from scaler.lab.simulate import Wish
+from scaler.value import frozen
 
 #: Ours: a jump goes through in one sync and no step is too small; the way down is paced by the decision itself.
 OUR_BEHAVIOUR = Behaviour(
@@ -28,7 +29,7 @@ LLMD_BEHAVIOUR = Behaviour(
 HPA_BEHAVIOUR = Behaviour()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Direct:
     """The wish is the count, within floor and ceiling: an autoscaler that writes the scale itself."""
 

@@ -16,12 +16,13 @@ from scaler.lab.meters import Meters
 from scaler.lab.sequence import Sequence
 from scaler.lab.static_batching import AnyEngine, StaticEngine
 from scaler.signals.observation import EngineSample
+from scaler.value import frozen
 
 #: An engine's own token budget, where nobody tells it another (vLLM: ``--max-num-batched-tokens``).
 TOKENS_PER_STEP = 8192
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Request:
     """One request of a trace: when it arrives (seconds) and its lengths (tokens)."""
 

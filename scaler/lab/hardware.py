@@ -7,10 +7,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from scaler.value import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StepCost:
     """The four constants of the step time, milliseconds."""
 
@@ -30,7 +30,7 @@ class StepCost:
         return milliseconds / 1000.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Hardware:
     """A model on its accelerators: how long a step takes, how many tokens the KV cache holds, how many GPUs it is."""
 

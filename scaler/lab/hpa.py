@@ -18,15 +18,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Literal
+
+from scaler.value import frozen
 
 LARGEST = 2**31 - 1
 #: Without a ``behavior`` block: at most twice as many, or this many if that is more, in one sync.
 FREE_STEP_FACTOR, FREE_STEP = 2.0, 4
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ScalingPolicy:
     """How much may change within a period: so many pods, or so many percent of the count at its beginning."""
 
@@ -35,7 +37,7 @@ class ScalingPolicy:
     period_seconds: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ScalingRules:
     """One direction. ``stabilisation_seconds`` None: the controller's default (downwards only). ``tolerance`` None: the
     controller's own.
@@ -51,7 +53,7 @@ DEFAULT_UP = ScalingRules((ScalingPolicy("Pods", 4, 15.0), ScalingPolicy("Percen
 DEFAULT_DOWN = ScalingRules((ScalingPolicy("Percent", 100, 15.0),), "Max", None)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Behaviour:
     """The ``behavior`` block, as the API server completes it."""
 
@@ -59,7 +61,7 @@ class Behaviour:
     down: ScalingRules = DEFAULT_DOWN
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Hpa:
     """One HPA and its controller's settings. KEDA makes ``min_replicas`` 1 where the ScaledObject's is 0."""
 
@@ -85,7 +87,7 @@ class Hpa:
         return self.tolerance if own is None else own
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Stamped:
     """A number at a time (seconds): a proposal, or by how much the count was changed."""
 
@@ -93,7 +95,7 @@ class Stamped:
     number: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Remembered:
     """What the controller remembers of one HPA between syncs; it is lost when the controller restarts."""
 
@@ -102,7 +104,7 @@ class Remembered:
     downs: tuple[Stamped, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Enacted:
     """One sync: the count written to ``/scale``, the metric's proposal (None: not asked for or failed), and the
     controller's own word for what decided.

@@ -14,13 +14,14 @@ Pure: the clock is an argument.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 
 from scaler.lab.hpa import Behaviour, Hpa
+from scaler.value import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Fallback:
     """After more than ``failure_threshold`` failures in a row, ``replicas`` (behaviour ``static``)."""
 
@@ -28,7 +29,7 @@ class Fallback:
     replicas: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ScaledObject:
     """The fields of its ``spec`` that decide, with KEDA's defaults; seconds."""
 
@@ -46,7 +47,7 @@ class ScaledObject:
         return Hpa(self.max_replicas, max(self.min_replicas, 1), self.behaviour)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Answer:
     """What GetMetrics and IsActive told; None in its place where either of them failed."""
 
@@ -54,7 +55,7 @@ class Answer:
     active: bool
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class KedaStatus:
     """What KEDA keeps in the ScaledObject's status. Times in seconds of the same clock as ``now``."""
 
@@ -73,7 +74,7 @@ class Act(StrEnum):
     COOLING_DOWN = "cooling down"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Checked:
     """The target's spec.replicas afterwards, why, and the status to go on with."""
 

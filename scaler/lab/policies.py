@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import get_args
 
 from scaler.control.model import Memory
@@ -38,6 +37,7 @@ from scaler.lab.scenarios import Scenario
 from scaler.lab.simulate import Enactor, LabPolicy
 from scaler.lab.truth import Truth
 from scaler.policy.model import Batch, Capacity, Gpu, Objectives, Policy, Price, Push, ReplicaRange, Seasonal, Strategy
+from scaler.value import frozen
 
 #: Ours without its season, and without its price windows.
 NO_SEASON_NAME, NO_PRICE_NAME = "adaptive-no-season", "adaptive-no-price"
@@ -51,7 +51,7 @@ LOAD_SHARE, SETTLED_SHARE, LARGEST_SHARE = Capacity().load_share, Capacity().set
 PEAK_SECONDS = 60.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Case:
     """What a policy is built for: the scenario, what a replica serves, the knob, the trace, which only the bound and
     the static fleet may look at, and what was learned of the season before it.
@@ -64,7 +64,7 @@ class Case:
     season: Season = NO_SEASON
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Entry:
     """A policy of the lab. ``reads``: the families of the engines' metrics that it looks at. ``foresight``: it knows
     what the trace will bring, or its peak; the bar is not set by it. ``bound``: it is no rival at all. ``scored`` is

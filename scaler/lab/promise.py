@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from scaler.lab.fleet import Request
 from scaler.lab.sequence import Sequence
+from scaler.value import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Promise:
     """The objectives, seconds: time to first token, from the request's arrival at the gateway, and the mean time per
     output token after it. ``patience_seconds``: no request is judged that came later than this before the end, so that

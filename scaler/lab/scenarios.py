@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import accumulate
 from math import ceil, inf
 from pathlib import Path
@@ -37,6 +37,7 @@ from scaler.lab.traces import (
 )
 from scaler.lab.wave import Lengths
 from scaler.policy.model import Price, PriceWindow
+from scaler.value import frozen
 
 #: Conversations (Azure 2023), long answers to long prompts, and lengths with heavy tails; long contexts (Mooncake's).
 CHAT = Lengths()
@@ -69,7 +70,7 @@ STEEP = Promise(patience_seconds=30.0)
 NO_PRICE = Price()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Scenario:
     """One scenario. ``file``: what it needs of the folder of traces. ``floor`` and ``ceiling`` bound the replicas.
 

@@ -12,10 +12,10 @@ import itertools
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from scaler.lab.promise import Promise, kept
 from scaler.lab.simulate import Run
+from scaler.value import frozen
 
 KNOBS = (0.5, 0.7, 1.0, 1.3, 1.6)
 #: Our default, in knobs.
@@ -24,7 +24,7 @@ DEFAULT_KNOB = 1.0
 LEAST_MISS = 1e-5
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Outcome:
     """Of one run: share of the ``judged`` requests that kept every objective, GPU-hours with drain, changes."""
 
@@ -34,7 +34,7 @@ class Outcome:
     judged: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Row:
     """One cell of the scorecard."""
 
@@ -48,7 +48,7 @@ class Row:
     requests: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Point:
     """What a policy got at one knob: mean attainment (0..1), GPU-hours, mean replica changes per run."""
 
@@ -162,7 +162,7 @@ def at_knob(points: Sequence[Point], knob: float) -> Point | None:
     return next((point for point in points if point.knob == knob), None)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Beside:
     """A rival beside our default in one scenario, at the rival's suite knob nearest to our suite attainment.
     ``oracle_gpu_hours``: what it takes at our attainment if its knob is tuned to this scenario; None beyond its hull.

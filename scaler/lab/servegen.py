@@ -12,10 +12,11 @@ import json
 import re
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from pathlib import Path
 from random import Random
+
+from scaler.value import frozen
 
 #: ``chunk-49-trace.csv``
 TRACE_NAME = re.compile(r"chunk-(\d+)-trace\.csv")
@@ -27,7 +28,7 @@ class ServeGenError(ValueError):
     """A file that is not one of ServeGen's; the text names file, line and what was expected."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Shares:
     """A distribution of token counts, to be drawn from."""
 
@@ -40,7 +41,7 @@ class Shares:
         return max(1, self.tokens[min(found, len(self.tokens) - 1)])
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Window:
     """``rate`` requests per second from ``start`` on (seconds), with the coefficient of variation of their gaps."""
 
@@ -49,7 +50,7 @@ class Window:
     cv: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Client:
     """What one client did: its windows, each ``width_seconds`` long, and its lengths from a time on."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Sequence as ListOf
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Protocol
@@ -23,12 +23,13 @@ from scaler.lab.meters import FOLDED
 from scaler.policy.model import Policy
 from scaler.signals.model import Applied, Signals
 from scaler.signals.observation import Demand, EngineSample, Observation, ReadFailure, ReplicaCounts
+from scaler.value import frozen
 
 #: Simulated time begins here (a Monday), and on this monotonic clock.
 BEGIN_UTC, BEGIN_MONO = datetime(2026, 6, 1, tzinfo=UTC), 1_000_000.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Wish:
     """What a policy wants in one tick.
 
@@ -62,7 +63,7 @@ class Enactor(Protocol):
         """The replica count after this moment, given the latest wish; called once per second of simulated time."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class World:
     """What a simulation runs in. Lengths of the trace must fit the hardware's KV cache.
 
@@ -81,7 +82,7 @@ class World:
     window: Policy = field(default_factory=Policy)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Moment:
     """One tick of the timeline, for pictures: times in seconds, rates per second."""
 
@@ -95,7 +96,7 @@ class Moment:
     wish: float | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Run:
     """The result: each request with its sequence, what was paid (replica-hours, drains included, times the GPUs of one
     replica), how often the count changed, the timeline, and how many requests still wait at the gateway.

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from scaler.lab.enact import Direct
 from scaler.lab.hardware import Hardware
 from scaler.lab.simulate import LabPolicy, World, simulate
 from scaler.lab.traces import Draws, poisson
+from scaler.value import frozen
 
 #: The first so much of the time is not judged: batches need a while to find their size.
 WARM_UP = 0.25
@@ -21,7 +21,7 @@ WARM_UP = 0.25
 PATIENCE_SECONDS = 30.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Bench:
     """A fixed fleet and its requests: Poisson arrivals with ``lengths`` for ``seconds``, on ``replicas`` of
     ``hardware``, which begin with ``batch``.
@@ -34,7 +34,7 @@ class Bench:
     seconds: float = 600.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Held:
     """At one rate: P95 of whole requests (seconds; inf where more than 5 % never ended), requests completed per second,
     and the last batch.

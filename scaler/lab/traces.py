@@ -16,7 +16,7 @@ import itertools
 import json
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
@@ -25,6 +25,7 @@ from typing import Protocol, TextIO
 from scaler.lab.fleet import Request
 from scaler.lab.servegen import TRACE_NAME, ServeGenError, read_client
 from scaler.lab.wave import Lengths
+from scaler.value import frozen
 
 
 class TraceError(ValueError):
@@ -44,7 +45,7 @@ class Draws(Protocol):
         """(prompt tokens, output tokens) of one request."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Sampled:
     """Lengths drawn by lot from those of real requests: (prompt tokens, output tokens)."""
 

@@ -14,13 +14,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from random import Random
 
 from scaler.lab.fleet import Fleet, Request
 from scaler.lab.hardware import Hardware
 from scaler.lab.promise import Promise, kept
 from scaler.lab.simulate import Moment
+from scaler.value import frozen
 
 #: L* is this share of the concurrency at which P95 meets its objective: a quarter is kept as room.
 SHARE = 0.75
@@ -32,7 +32,7 @@ HALVINGS = 8
 RATE_SECONDS = 15.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Truth:
     """Capacity of one replica within the objectives: L* (sequences at once) and μ* (requests per second)."""
 
@@ -59,7 +59,7 @@ def most_needed(truth: Truth, timeline: Sequence[Moment], drain_seconds: float =
     return max(needs, default=0.0)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Measured:
     rate: float
     attainment: float

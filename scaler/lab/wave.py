@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import accumulate
 from math import log
 
+from scaler.value import frozen
 
-@dataclass(frozen=True, slots=True)
+
+@frozen
 class Phase:
     """A stretch of the wave: for ``seconds`` the rate moves evenly between two rates, requests per second."""
 
@@ -45,7 +46,7 @@ def phase_at(wave: tuple[Phase, ...], at: float) -> tuple[Phase, float]:
     return wave[-1], wave[-1].end_rate  # `within` was rounded up to the wave's whole length
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Lengths:
     """Token counts, log-normal and cut off: medians, spreads (standard deviation of the logarithm), longest.
 
@@ -67,7 +68,7 @@ class Lengths:
         return min(max(round(prompt), 1), self.prompt_longest), min(max(round(output), 1), self.output_longest)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Arrival:
     """One request: when (seconds after the first wave's beginning) and how long."""
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
+
+from scaler.value import frozen
 
 Severity = Literal["critical", "warning", "info"]
 Dashboard = Literal["overview", "decisions", "gpu"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Recording:
     """One recording rule: ``record`` names the new series, ``labels`` are added to it."""
 
@@ -20,7 +22,7 @@ class Recording:
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Alert:
     """One alert rule. ``hold`` is Prometheus' ``for``, ``keep`` its ``keep_firing_for`` ("" for none): durations as
     PromQL writes them. ``dashboard`` is the one that shows what the alert is about. ``scope`` is ``workload`` where
@@ -39,7 +41,7 @@ class Alert:
     scope: Literal["workload", "scaler"] = "workload"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Group:
     """Rules that are evaluated one after the other. ``source`` is the switch that leaves the group out; "" stands for
     the groups that nothing leaves out. ``interval`` "" takes Prometheus' own.
@@ -59,7 +61,7 @@ _LABEL_NAME = re.compile(
 _URL = re.compile(r"https?://[^\s\"'<>{}]+")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Options:
     """What differs from one installation to the next.
 

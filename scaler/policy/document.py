@@ -16,6 +16,7 @@ from typing import Literal
 import yaml
 
 from scaler.policy.keys import Path
+from scaler.value import frozen
 
 Style = Literal["plain", "quoted", "block", "flow"]
 
@@ -29,7 +30,7 @@ _NULL, _BOOL, _INT, _FLOAT, _STR, _MERGE = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Problem:
     """Something wrong at one place: ``line`` counts from 1, ``path`` is empty for the whole text."""
 
@@ -38,7 +39,7 @@ class Problem:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Span:
     """Where one value stands: offsets into the text. ``key_start``..``key_end`` is its key (an item of a list has none:
     both are ``start``), ``start``..``end`` the value as written. ``style`` is how: ``flow`` is ``{a: 1}`` or ``[1]``.
@@ -51,7 +52,7 @@ class Span:
     style: Style
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Document:
     """What a YAML text says. ``lines`` has the line of every key and list item by its path, ``spans`` where it stands;
     ``first_line`` is where the document itself begins.

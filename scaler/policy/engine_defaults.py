@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from scaler.policy.model import Objectives
+from scaler.value import frozen
 
 #: Engines whose requests stream tokens: what a user feels is the first token and the pace, not the whole answer.
 LANGUAGE_MODEL_ENGINES = frozenset({"vllm", "sglang", "tgi", "llamacpp", "lmdeploy", "trtllm"})
@@ -13,7 +13,7 @@ LANGUAGE_MODEL_ENGINES = frozenset({"vllm", "sglang", "tgi", "llamacpp", "lmdepl
 _LONGEST_SECONDS = 31_536_000.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DefaultBound:
     """One default objective: its warning bound in seconds, and its critical bound as a multiple of that."""
 

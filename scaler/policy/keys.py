@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Literal
 
@@ -17,6 +16,7 @@ from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
 from scaler.policy.model import Policy
+from scaler.value import frozen
 
 Path = tuple[str | int, ...]
 Kind = Literal["whole", "number", "switch", "choice", "text", "texts", "structure"]
@@ -27,7 +27,7 @@ _SHOWN = 80
 _CREDENTIAL = re.compile(r"token$|password|secret|headers")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Key:
     """One leaf of the policy: ``path`` in the file, what it means, and what may stand there."""
 

@@ -25,6 +25,7 @@ from scaler.policy.prometheus import PrometheusServer
 from scaler.policy.servers import read_servers
 from scaler.policy.tenancy import Tenancy, refused
 from scaler.policy.warnings import warnings_of
+from scaler.value import frozen
 
 #: A larger file is refused; a thousand workloads take a tenth of this.
 FILE_LIMIT_BYTES = 4 * 1024 * 1024
@@ -41,7 +42,7 @@ _WORKLOAD_NAME = re.compile(rf"{_LABEL}/(?=.{{1,253}}\Z){_LABEL}(?:\.{_LABEL})*"
 _NAME_RULE = "write namespace/name in lower-case letters, digits and -, for example prod/llama"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Resolved:
     """A workload's complete policy, and what its operator should know about it."""
 

@@ -11,7 +11,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from decimal import Decimal
 from functools import lru_cache
 from typing import NamedTuple
@@ -23,6 +23,7 @@ from scaler.policy.engine_defaults import DEFAULT_BOUNDS, LANGUAGE_MODEL_ENGINES
 from scaler.policy.errors import PolicyError
 from scaler.policy.keys import KEYS, Key, Path, dotted, folded, nearest, shown, wording
 from scaler.policy.model import Policy
+from scaler.value import frozen
 
 SIZE_LIMIT_BYTES = 64 * 1024
 KEY_LIMIT = 200
@@ -57,7 +58,7 @@ _NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,6})?", re.AS
 _SWITCHES = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Written:
     """How a policy value came in: under which metadata key, and whether its value must not be shown."""
 
@@ -65,7 +66,7 @@ class Written:
     secret: bool
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Parsed:
     """What metadata says: the chosen policy's name, values by group as in the file, and what to tell the operator."""
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final, NamedTuple
+
+from scaler.value import frozen
 
 #: PromQL's aggregation operators (prometheus/prometheus promql/parser/lex.go), the experimental ones included.
 AGGREGATIONS: Final = frozenset(
@@ -55,7 +56,7 @@ class _Token(NamedTuple):
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reading:
     """What was read of one query."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Set
-from dataclasses import dataclass
 from typing import Literal
 
 from scaler.signals.dcgm import FIELDS
@@ -11,9 +10,10 @@ from scaler.signals.family import Family, sample_names
 from scaler.signals.gateway_preset import known_gateways, load_gateway_preset
 from scaler.signals.kube_state import METRICS
 from scaler.signals.preset import known_engines, load_preset
+from scaler.value import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Fit:
     """A preset and how much of it is there: ``found`` of its families, and their normalised sample names."""
 

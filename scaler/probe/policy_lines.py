@@ -8,8 +8,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from scaler.value import frozen
 
 _NOT_IN_NAMES: Final = re.compile(r"[^a-z0-9]+")
 _LABEL_LENGTH: Final = 63
@@ -92,7 +93,7 @@ workloads:
 """
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Declared:
     """One workload that is read from a Prometheus. ``gpus_told``: whether DCGM's series there tell which of its pods
     hold a GPU; None: there are no such series.

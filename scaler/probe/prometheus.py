@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from scaler.policy.promql import quoted
@@ -23,6 +22,7 @@ from scaler.signals.kube_state import METRICS
 from scaler.signals.preset import FAMILIES, PROCESS_START, Preset, load_preset
 from scaler.signals.prometheus.answer import Answer
 from scaler.signals.prometheus.gpus import by_cluster, query
+from scaler.value import frozen
 
 #: Workloads that are listed, and for which policy lines are written.
 _LISTED, _WRITTEN = 12, 5
@@ -32,7 +32,7 @@ _OLD_SECONDS: Final = 60.0
 Ask: TypeAlias = Callable[[str], Awaitable[Answer]]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Bound:
     """One workload's series: the labels that bind them, and how many replicas have them."""
 
@@ -40,7 +40,7 @@ class Bound:
     replicas: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Held:
     """What a Prometheus holds of one engine. ``spelled`` are the names that are there; ages are in seconds, by family,
     of its newest sample; ``oldest_seconds`` of any replica's. ``labels`` are those of one series.

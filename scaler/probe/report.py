@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from scaler.value import frozen
 
 Status = Literal["found", "estimated", "nothing yet", "missing", "not applicable"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FamilyFound:
     """One family of a preset. ``name`` is the alias that matched, as the page spells it ("": none).
 
@@ -24,7 +25,7 @@ class FamilyFound:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Report:
     """``what`` the URL is, in one line; ``facts`` one line each; ``policy`` the YAML to write ("": there is none).
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
 from typing import NoReturn
+
+from scaler.value import frozen
 
 #: No gateway holds more; a greater number is a mistake (a timestamp, a byte count) that would buy every GPU there is.
 MOST = 1e9
@@ -18,7 +19,7 @@ class DemandBodyError(ValueError):
     """A body that cannot be meant; the text says what is wrong and what to send instead."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DemandReport:
     """One gateway's report: requests held there now, what arrives there per second (None: not told), who says so."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from typing import Any
 
 import grpc
@@ -14,6 +13,7 @@ from scaler.serve.handlers import add_keda_handlers
 from scaler.serve.keda import REPEAT_SECONDS, CalledWorkloads, KedaService, W
 from scaler.serve.limits import Limits
 from scaler.serve.rpc_statistics import SERVICE, RpcStatistics
+from scaler.value import frozen
 
 #: Health services that answer; the last two are for probes that ask for one by name. None of them follows the data
 #: sources: a scaler whose engines do not answer must stay reachable to say just that. None needs a thread of its own
@@ -43,7 +43,7 @@ SERVER_OPTIONS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GrpcServer:
     """The running server; ``port`` is the one bound, also where the address asked for port 0. ``health_port`` is the
     plain one, None where none was asked for.

@@ -13,10 +13,10 @@ load that fails, after which it is tried again, as long as the policy says that 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 from scaler.policy.model import Push
 from scaler.signals.observation import Demand
+from scaler.value import frozen
 
 #: Gateways remembered per workload; more than this is a caller that invents a new name for every report.
 MAX_SOURCES = 64
@@ -31,7 +31,7 @@ class TooManySourcesError(Exception):
     """A report from one gateway more than :data:`MAX_SOURCES`; it was not taken."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Report:
     at: float
     pending: float

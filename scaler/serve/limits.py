@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+
+from scaler.value import frozen
 
 
 class LimitReached(Exception):  # noqa: N818  it names what happened
     """A call for more than is allowed. The text says what of, how much there is, and what to do."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Limits:
     """The caps of one scaler process."""
 

@@ -52,7 +52,7 @@ for a while: moving costs the measurements of a window, and a scaler that crashe
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
@@ -61,6 +61,7 @@ from scaler.control.model import Override
 from scaler.serve.demand_body import DemandReport
 from scaler.serve.snapshot import Snapshot
 from scaler.serve.store import StoredWorkload
+from scaler.value import frozen
 
 if TYPE_CHECKING:  # the registry of workloads begins with a sole owner
     from scaler.serve.workloads import Workload
@@ -190,7 +191,7 @@ def preferred(name: str, members: Iterable[str]) -> str | None:
     return max(members, key=weight, default=None)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Plan:
     """What to do about ownership now: workloads to claim, and workloads to hand over."""
 

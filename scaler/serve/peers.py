@@ -22,12 +22,12 @@ import contextlib
 import json
 import re
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 
 import structlog
 
 from scaler.serve.lease import RETRY_SECONDS, Lease
 from scaler.serve.ownership import member_of
+from scaler.value import frozen
 
 log = structlog.get_logger(__name__)
 
@@ -41,7 +41,7 @@ _LONGEST_WORD = 1024
 _SESSION = re.compile(r"[!-~]{1,300}@[!-~]{3,60}:\d{1,5}#\d{1,9}")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Standing:
     """How a scaler stands: its session, whether it acts for what it owns, and for how long Redis has not answered it
     (None: it does).

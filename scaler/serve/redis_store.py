@@ -23,7 +23,6 @@ import asyncio
 import json
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from scaler.consume.contract import AppliedReport, ContractError, parse_report
@@ -32,6 +31,7 @@ from scaler.serve.applied import MAX_REPLICAS
 from scaler.serve.demand_body import DemandReport
 from scaler.serve.inbox import MAX_SOURCES
 from scaler.serve.redis_link import RedisLink
+from scaler.value import frozen
 
 #: What nobody has written for so long is of no workload any more.
 KEPT_MS = 7 * 86_400_000
@@ -42,7 +42,7 @@ _WAKE, _REPORT = "wake", "from:"
 _POSITION = ("owner", "token", "version")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Beat:
     """The answer to a beat: Redis's time in ms, every session whose lease lasts, which Redis this is and since when."""
 
@@ -58,7 +58,7 @@ Version = tuple[int, int]
 UNWRITTEN: Version = (0, 0)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Position:
     """Where a workload stands in Redis: its owner's session (None: nobody's), the fencing token, the last write."""
 
@@ -67,7 +67,7 @@ class Position:
     version: Version
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Demand:
     """What gateways told: reports and a wake, each with the Redis time in ms at which it came."""
 
@@ -79,7 +79,7 @@ class Demand:
 AppliedAt = tuple[tuple[AppliedReport, float], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Written:
     """The last write: its snapshot as text, and the Redis time in ms at which that was decided."""
 
@@ -88,7 +88,7 @@ class Written:
     at_ms: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Kept:
     """What a new owner goes on from. ``memory`` is text of :mod:`scaler.serve.store`, ``override`` one of
     :mod:`scaler.serve.override_relay`; None where none is kept.

@@ -6,7 +6,6 @@ import asyncio
 import time
 from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
@@ -15,6 +14,8 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.utils import floatToGoString
+
+from scaler.value import frozen
 
 #: KEDA's service; calls of other services (health, reflection) are not KEDA's and are not counted.
 SERVICE = "externalscaler.ExternalScaler"
@@ -110,7 +111,7 @@ def _counted(behaviour: Behaviour, calls: _Calls, *, timed: bool) -> Behaviour:
     return counted
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CountedService:
     """KEDA's four methods, as the generated registration wants them: by their names."""
 

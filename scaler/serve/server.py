@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +24,7 @@ from scaler.serve.rpc_statistics import RpcStatistics
 from scaler.serve.store import Store
 from scaler.serve.tls import TlsFiles, grpc_credentials, http_context
 from scaler.serve.workloads import Workloads
+from scaler.value import frozen
 
 if TYPE_CHECKING:
     from scaler.serve.redis_link import RedisLink
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Listening:
     """Where to listen and how. ``health`` is a further, always plaintext port for kubelet's gRPC probe."""
 
@@ -43,7 +43,7 @@ class Listening:
     http_tls: TlsFiles | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Tokens:
     """What callers of the HTTP API must show: ``push`` to report demand (None: nobody can), ``read`` to read (None:
     nothing).

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 
 from scaler.control.model import Decision, Memory, Now, Targets
 from scaler.policy.model import Policy
 from scaler.signals.activity import Activity
 from scaler.signals.model import Interval, Signals
+from scaler.value import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SourceHealth:
     """How one endpoint of one source answered in this tick. ``no_progress_seconds``: for how long a replica has had
     work and made no progress (0.0 without work); None for what is no replica, or was never read.
@@ -25,7 +25,7 @@ class SourceHealth:
     no_progress_seconds: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Snapshot:
     """One workload after one tick. gRPC, ``/metrics``, the API and the page all answer from this and nothing else.
 
@@ -54,7 +54,7 @@ def consumed(targets: Targets) -> tuple[object, ...]:
     return targets.batch, targets.token_budget, targets.admission.value, *companions, targets.rung.value
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Performance:
     """How one window went: P95 intervals in seconds and throughput; None where it was not known."""
 
@@ -65,7 +65,7 @@ class Performance:
     tokens_per_second: float | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Effect:
     """The window ``before`` an adjustment made at ``made_mono``, and the first whole one ``after`` it (None: not over
     yet), read ``after_seconds`` later; ``overlapped`` where another target moved in between.
@@ -83,7 +83,7 @@ class Effect:
 NOT_KEPT = Memory()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Adjustment:
     """One line of the adjustment log: what changed, from what to what, with the decision that did it (but not what it
     remembered), and what came of it where a target moved (:mod:`scaler.serve.effects`).

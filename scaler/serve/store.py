@@ -12,7 +12,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,6 +21,7 @@ import structlog
 from pydantic import AwareDatetime, TypeAdapter, ValidationError
 
 from scaler.control.model import Memory
+from scaler.value import frozen
 
 log = structlog.get_logger(__name__)
 
@@ -34,7 +35,7 @@ BUSY_SECONDS = 1.0
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StoredWorkload:
     """One workload as it was when saved.
 

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import ssl
 import threading
-from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
 import structlog
 
+from scaler.value import frozen
+
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TlsFiles:
     """PEM files: the certificate with its chain, its key, and, where clients must show a certificate too (mTLS), the
     authorities that may have signed theirs.
@@ -34,7 +35,7 @@ class TlsFiles:
         return tuple(path for path in named if path is not None)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TlsMaterial:
     """What the files held, as PEM bytes."""
 

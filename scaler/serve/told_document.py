@@ -5,8 +5,9 @@ as not told, and named; what one tells that is not known here is named too.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
+
+from scaler.value import frozen
 
 Document = dict[str, Any]
 
@@ -78,7 +79,7 @@ _SHAPE: Final[Document] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Told:
     """``document`` with everything that is worded; ``lacking`` names what the scaler did not tell (``replicas.ready``),
     ``unknown`` what it told that has no words here.

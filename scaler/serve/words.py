@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from scaler.control.model import Admission, Cause, Code, Decision, LoadState, Mode, Reason, Suppressed, Target, Targets
 from scaler.serve.quantities import compared, counted, duration, number, phrase, quantity, title
 from scaler.signals.model import CATALOG
+from scaler.value import frozen
 
 #: Each load state, to a person who sees the word for the first time.
 STATES: Mapping[LoadState, str] = {
@@ -47,7 +47,7 @@ ADMISSIONS: Mapping[Admission, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Wording:
     """One code in words: ``plain`` needs no number, ``measured`` is used where the value is known, ``held`` is why
     something wanted was kept back (left out: the part of the other two before the colon, which is the cause).

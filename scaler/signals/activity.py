@@ -7,10 +7,10 @@ everybody can look up) before counters, and of several endpoints or series the f
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from scaler.signals.endpoint import ACTIVITY_COUNTERS, ACTIVITY_HISTOGRAMS, Tracked
 from scaler.signals.model import Signals, at_least
+from scaler.value import frozen
 
 #: The demands that are one number, and the families of an engine that are gauges, in the order in which they are named.
 _DEMANDS = ("pending", "wake_demand")
@@ -19,7 +19,7 @@ _GAUGES = ("waiting", "running")
 _REQUESTS = ("arrivals", "admission_rejections")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Activity:
     """Who wanted the workload at monotonic time ``at``: a demand (``pending``, ``wake_demand``), or a family of an
     engine's metrics at an ``endpoint``, and for a counter the labels of its ``series``.

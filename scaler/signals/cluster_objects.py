@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from scaler.signals.discovery import Address, Answer, Resolved, ResolveFailure, one_family
 from scaler.signals.observation import ReplicaCounts
+from scaler.value import frozen
 
 SERVICE_LABEL = "kubernetes.io/service-name"
 LEADER_SET_LABEL = "leaderworkerset.sigs.k8s.io/name"
@@ -25,7 +25,7 @@ _WITHOUT_NODE = ("Unschedulable", "SchedulingGated")
 Json = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Endpoint:
     """One endpoint of a slice: its first address (the others are equivalent) and the pod behind it, if one is."""
 
@@ -35,7 +35,7 @@ class Endpoint:
     terminating: bool
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Slice:
     """One EndpointSlice: its Service, its ports by name, its endpoints. Those named by host name (FQDN) are left out:
     no Service with a selector has any.
@@ -47,7 +47,7 @@ class Slice:
     endpoints: tuple[Endpoint, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Pod:
     """One pod: whether it serves, whether it has ended or is ending, and whether no node has room for it. ``hosts`` are
     its IP addresses.
@@ -66,7 +66,7 @@ class Pod:
         return self.worker_index in (None, "0")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Scale:
     """A target's ``/scale``: how many replicas are asked for, and the label selector of its pods ("": not told)."""
 

@@ -9,13 +9,13 @@ itself in doubt there may be one that nobody names, so nothing is more than stal
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from math import isfinite
 from typing import Literal
 
 from scaler.signals.endpoint import Tracked
 from scaler.signals.model import Known, NotApplicable, Signal, Stale, Unknown
 from scaler.signals.observation import EngineSample, Observation, ReadFailure
+from scaler.value import frozen
 
 #: A sample older than so many scrapes is not fresh: one or two lost ones are the network's everyday life.
 FRESH_INTERVALS = 3.0
@@ -23,7 +23,7 @@ FRESH_INTERVALS = 3.0
 Combine = Literal["sum", "max", "min", "mean"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Coverage:
     """The endpoints of one observation by freshness. ``read`` are those that count, fresh or held; ``endpoints`` counts
     all of them, None where there may be some that are not listed; ``oldest_at`` is when the oldest of the samples that

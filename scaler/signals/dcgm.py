@@ -20,12 +20,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
 from scaler.signals.exposition import parse
 from scaler.signals.gpu import MEMORY_TOLERANCE, GpuMemory, GpuReading, MigInstance, moving, shares_memory
 from scaler.signals.reading import STALE_AFTER_SECONDS
+from scaler.value import frozen
 
 _MIB: Final = 1024.0 * 1024.0
 
@@ -81,7 +81,7 @@ class PodName(NamedTuple):
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DcgmGpu:
     """One GPU or MIG instance, and the label sets of the series it was read from: they say whose it is."""
 

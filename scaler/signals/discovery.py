@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Protocol, TypeAlias
 
 from scaler.policy.model import ScaleTarget, Scrape
+from scaler.value import frozen
 
 #: So many empty answers in a row mean that there is no replica. One alone may come from a name server that has just
 #: begun, or from one of several that lags behind.
 EMPTY_ANSWERS = 2
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Address:
     """One replica: an IP address and the port its metrics are at. ``pod`` is the name of the pod that has the address,
     where whoever told the address knows it; it makes no other address of it.
@@ -30,7 +31,7 @@ class Address:
     pod: str | None = field(default=None, compare=False)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Resolved:
     """An answer: every replica's address, in a fixed order. ``empty`` says in words what it means that there is none.
 
@@ -42,7 +43,7 @@ class Resolved:
     certain: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ResolveFailure:
     """No answer; ``reason`` is for a person."""
 
@@ -52,7 +53,7 @@ class ResolveFailure:
 Answer: TypeAlias = Resolved | ResolveFailure
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Trail:
     """What is remembered of one workload's answers: a value, empty at the start, replaced at each answer.
 
@@ -67,7 +68,7 @@ class Trail:
     empty_answers: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Urls:
     """The ``/metrics`` URLs to read now, and how far that list can be trusted: ``absent``, ``lost`` and ``pods`` as in
     :class:`~scaler.signals.observation.Observation`.

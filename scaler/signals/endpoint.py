@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf
 
 from scaler.signals import counters, histogram
 from scaler.signals.arrivals import arrived
 from scaler.signals.flow import FLOWS, Increment
 from scaler.signals.observation import SECONDS_SPENT, Buckets, EngineSample
+from scaler.value import frozen
 
 #: What moves when an engine does its work. Inter-token times belong here because SGLang counts tokens only at the end
 #: of a request: during one long answer nothing else moves.
@@ -33,7 +34,7 @@ START_MOVES_SECONDS = 2.0
 QUEUED_SHARE, FLAT_SHARE = 0.25, 0.1
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Tracked:
     """What is remembered of one endpoint.
 
@@ -61,7 +62,7 @@ class Tracked:
         return self.sample.at - self.progress_at
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Advance:
     """One more sample of an endpoint: what is remembered now, what it counted, whether any activity counter moved."""
 

@@ -15,16 +15,18 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from typing import Final, NamedTuple
+
+from scaler.value import frozen
 
 
 class ExpositionError(ValueError):
     """The body as a whole must not be used; the text says why, for a person."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Labels:
     """The labels of one series. Never changed after they are made: equal texts share one object."""
 
@@ -48,7 +50,7 @@ class Sample(NamedTuple):
     """The explicit time stamp, Unix seconds; None (nearly always) means now."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Exposition:
     """What one body says about the wanted names."""
 

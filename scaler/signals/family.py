@@ -31,13 +31,14 @@ Counters are named with ``_total`` if exposed so, histograms without ``_bucket``
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, Literal, Self, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, ValidationError, model_validator
 
 from scaler.signals.exposition import normalised
+from scaler.value import frozen
 
 Kind = Literal["gauge", "info", "counter", "histogram"]
 Combine = Literal["sum", "max"]
@@ -47,7 +48,7 @@ class PresetError(ValueError):
     """No such preset, or one that cannot be meant. The text says what to write instead."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Derived:
     """Counters that stand in for a metric: ``names`` scaled by ``scale``, for a mean divided by those of ``count``."""
 
@@ -56,7 +57,7 @@ class Derived:
     scale: float = 1.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Family:
     """Where one quantity is read and how its series combine. The module's docstring explains each field; names are
     normalised.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import ceil, floor
 from operator import add, mul
 
@@ -17,6 +17,7 @@ from scaler.signals.model import ArrivalTrend
 from scaler.signals.observation import Buckets
 from scaler.signals.packed import PackedLatencies
 from scaler.signals.trend import fit_trend
+from scaler.value import frozen
 
 #: The flows of an increment, in the order of their numbers. All but arrivals are counter families of the same name.
 FLOWS = ("arrivals", "finished", "prompt_tokens", "generation_tokens", "preemptions")
@@ -31,7 +32,7 @@ COUNTS_NEEDED = 8
 _EDGE = 1e-6
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Increment:
     """What was counted in ``(since, until]`` (monotonic seconds): the flows, and the latencies' bucket increases."""
 
@@ -92,7 +93,7 @@ def covering(increments: tuple[Increment, ...], seconds: float) -> tuple[Increme
     return increments[first:] if first else increments
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ArrivalCounts:
     """Arrivals in consecutive slots of 15 s from ``origin`` (monotonic seconds) to ``until``, oldest first."""
 
@@ -138,7 +139,7 @@ class ArrivalCounts:
         return max(0.0, (squares - number * mean * mean) / (number - 1)) / mean
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Flow:
     """All that was counted lately. Empty until some endpoint has been read: unread time is not counted as quiet."""
 

@@ -9,7 +9,7 @@ once, in the tick that sees it.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from scaler.signals import counters
 from scaler.signals.exposition import Exposition, Labels, Sample, parse
@@ -17,13 +17,14 @@ from scaler.signals.family import Family, sample_names
 from scaler.signals.gateway_preset import GatewayPreset
 from scaler.signals.observation import Demand, ReadFailure
 from scaler.signals.quantity import LARGEST_COUNT
+from scaler.value import frozen
 
 _SHOWN = 5
 #: Of a counter: beyond it a float no longer tells one request.
 _LARGEST_TOTAL = 2.0**53
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GatewaySample:
     """One successful read of one gateway: what it says of one workload at monotonic time ``at``.
 
@@ -43,7 +44,7 @@ class GatewaySample:
     doubt: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GatewayPage:
     """One whole page of one gateway, of which every workload behind it takes its own series."""
 
@@ -112,7 +113,7 @@ def read_gateway(
     )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GatewayHistory:
     """What the next reads are counted from: each gateway's last good sample, by its URL. Empty at the start."""
 

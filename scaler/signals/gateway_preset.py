@@ -18,7 +18,6 @@ here; in the last two a series without the label does *not* pass, and of several
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from typing import Final, Self
@@ -36,11 +35,12 @@ from scaler.signals.family import (
     read_file,
     sample_names,
 )
+from scaler.value import frozen
 
 _KINDS: Final[Mapping[str, Kind]] = {"pending": "gauge", "refused": "counter", "arrivals": "counter"}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GatewayPreset:
     """How one kind of gateway is read. The module's docstring explains each field."""
 

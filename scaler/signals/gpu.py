@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Final, Literal
 
 from scaler.signals.model import Known, NotApplicable, Signal, Stale, Unknown
 from scaler.signals.observation import EngineSample
+from scaler.value import frozen
 
 #: Parts that miss the total by more than this share of it are not one consistent reading.
 MEMORY_TOLERANCE: Final = 0.05
@@ -45,7 +46,7 @@ def moving(ratio: float | None, busy: float | None) -> float | None:
     return None if ratio is None or stuck else min(ratio, 1.0)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MigInstance:
     """A part of a GPU in MIG mode. Ids are the driver's own, unique within the GPU."""
 
@@ -59,7 +60,7 @@ class MigInstance:
     """``MIG-...``; "" where the source does not say."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GpuMemory:
     """Device memory, bytes. ``api`` is what it was read with: NVML's first call counts ``reserved`` (what the driver
     keeps for itself) as used, its second and newer DCGM apart; None where it is not told apart.
@@ -78,7 +79,7 @@ class GpuMemory:
         return self.total_bytes > 0 and abs(parts - self.total_bytes) <= MEMORY_TOLERANCE * self.total_bytes
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GpuReading:
     """One GPU or MIG instance at one moment; None is "not measured"."""
 
@@ -123,7 +124,7 @@ class GpuReading:
         return min(max(self.memory.free_bytes / self.memory.total_bytes, 0.0), 1.0)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LostGpu:
     """A GPU that was there and cannot be read; ``uuid`` is "" if it was lost before it ever told."""
 
@@ -134,7 +135,7 @@ class LostGpu:
     """The last error code that the driver gave for it; None: none, or not known."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GpuTelemetry:
     """One round of reading this machine's GPUs, at monotonic time ``at``.
 
@@ -150,7 +151,7 @@ class GpuTelemetry:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GpuSignals:
     """The canonical signals that GPUs give; the names are those of :data:`scaler.signals.model.CATALOG`."""
 

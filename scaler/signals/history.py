@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from scaler.signals.endpoint import Tracked, advance, first_sight, newborn
 from scaler.signals.flow import RECENT_SECONDS, Flow, Increment
 from scaler.signals.observation import EngineSample, Observation
+from scaler.value import frozen
 
 #: For how long an endpoint that is gone is remembered, and how old a process seen for the first time may be to count
 #: from zero. They are one number on purpose: a process younger than this that is not remembered was never counted.
 FORGET_SECONDS = 900.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class History:
     """Everything the fold remembers: an immutable value, empty at the start, replaced at each fold.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TypeVar
 
 from scaler.signals import histogram
@@ -14,12 +13,13 @@ from scaler.signals.history import History
 from scaler.signals.model import Known, Latency, NotApplicable, Signal, Stale, Unknown
 from scaler.signals.observation import Buckets
 from scaler.signals.packed import observed
+from scaler.value import frozen
 
 T = TypeVar("T")
 _NOTHING_FINISHED = NotApplicable("no request finished in the window")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Horizon:
     """The newest increments, which cover ``seconds`` back from the last observation.
 

@@ -18,12 +18,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
 from scaler.policy.model import ScaleTarget
 from scaler.signals.exposition import parse
 from scaler.signals.observation import ReplicaCounts
+from scaler.value import frozen
 
 #: One series: its labels, the metric's name among them as ``__name__``, and its value.
 Row: TypeAlias = tuple[Mapping[str, str], float]
@@ -53,7 +53,7 @@ _LETTERS: Final = "[bcdfghjklmnpqrstvwxz2456789]"
 _BASE_LENGTH, _RANDOM_LENGTH = 58, 5
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class KubeState:
     """The rows in order: counts by (metric, namespace, object), and the pods without a node by namespace."""
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any
 
 import structlog
@@ -32,11 +31,12 @@ from scaler.signals.cluster_objects import (
 from scaler.signals.discovery import Answer, ResolveFailure
 from scaler.signals.observation import ReplicaCounts
 from scaler.signals.watched import Watched
+from scaler.value import frozen
 
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Access:
     """One rule of the role we need: these verbs on one resource."""
 

@@ -17,13 +17,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Generic, Literal, TypeAlias, TypeVar
+
+from scaler.value import frozen
 
 T_co = TypeVar("T_co", covariant=True)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Known(Generic[T_co]):
     """A trustworthy value. ``at`` is the monotonic time (seconds) of its oldest contributing sample."""
 
@@ -31,7 +33,7 @@ class Known(Generic[T_co]):
     at: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Stale(Generic[T_co]):
     """The last trustworthy value, no longer fresh. It holds; it never lowers.
 
@@ -44,14 +46,14 @@ class Stale(Generic[T_co]):
     at_least: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Unknown:
     """Nothing trustworthy; ``reason`` says why, for a person."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NotApplicable:
     """The quantity does not exist here (engine has no such metric, no traffic, no replica); ``reason`` says which."""
 
@@ -95,7 +97,7 @@ def is_zero(signal: Signal[float]) -> bool:
     return isinstance(signal, NotApplicable)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Interval:
     """Where a histogram quantile certainly lies, seconds: ``low < q <= high``; ``high`` is inf in the last bucket."""
 
@@ -112,7 +114,7 @@ class Interval:
 Verdict = Literal["met", "breached", "undecided", "infeasible"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Latency:
     """One latency over the window: quantile intervals, exact mean (seconds) and how many samples stand behind them."""
 
@@ -135,7 +137,7 @@ class Latency:
         return "undecided"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ArrivalTrend:
     """A line through the arrivals of the latest stretch that one line explains (:mod:`scaler.signals.trend`).
 
@@ -158,7 +160,7 @@ class ArrivalTrend:
         return max(0.0, rate), math.sqrt(self.rate_variance + self.slope_variance * distance * distance)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SignalKind:
     """What a canonical signal means, its unit, how it combines over series and pods, and what needs it."""
 
@@ -236,7 +238,7 @@ NOT_FROM_ENGINES = ("pending", "wake_demand", "asked_replicas", "pending_replica
 _NO_SOURCE = Unknown("no source gives this signal")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Applied:
     """What one replica said, ``age_seconds`` before it was read here, that it really runs with.
 
@@ -256,7 +258,7 @@ class Applied:
     wake_seconds: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Signals:
     """Every canonical signal of one workload at one tick. :data:`CATALOG` says what each means."""
 

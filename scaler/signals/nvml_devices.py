@@ -11,13 +11,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from scaler.signals.gpu import GpuMemory, GpuReading, LostGpu, MigInstance, moving, shares_memory
 from scaler.signals.nvml_profiling import Activity, Profiling
 from scaler.signals.nvml_questions import Questions
 from scaler.signals.nvml_xids import Xids
+from scaler.value import frozen
 
 _PROFILE: Final = re.compile(r"\bMIG (\S+)")
 
@@ -40,7 +41,7 @@ def meaning(error: Exception) -> str:
     return _MEANINGS.get(type(error).__name__) or f"NVML: {error}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Round:
     """What one round found. ``notes`` are about what a device cannot tell, for a person."""
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from scaler.signals.nvml_questions import Questions
+from scaler.value import frozen
 
 #: The driver renews its counters every 100 ms; two samples closer than this may be the same one.
 SHORTEST_SECONDS: Final = 0.2
@@ -20,13 +21,16 @@ SHORTEST_SECONDS: Final = 0.2
 LONGEST_SECONDS: Final = 60.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Activity:
     """What two samples say, each 0..1; None is "not measured"."""
 
     busy_ratio: float | None = None
     sm_active_ratio: float | None = None
     sm_occupancy_ratio: float | None = None
+
+
+_NOT_MEASURED: Final = Activity()
 
 
 @dataclass(slots=True)
@@ -36,7 +40,7 @@ class _Samples:
     kept: Any
     spare: Any
     at: float | None = None
-    activity: Activity = Activity()
+    activity: Activity = _NOT_MEASURED
 
 
 class Profiling:

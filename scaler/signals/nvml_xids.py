@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from scaler.signals.nvml_questions import Questions
+from scaler.value import frozen
 
 #: Events that are ready are told at once. The wait is short and not nothing, so that none is taken for "do not look".
 _WAIT_MILLISECONDS: Final = 1
@@ -22,7 +23,7 @@ _MOST_AT_ONCE: Final = 1000
 _NO_INSTANCE: Final = 0xFFFFFFFF
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Errors:
     """The errors of one GPU or instance since it is listened to: the last one's code (0: none), and how many."""
 

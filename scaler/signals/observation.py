@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from scaler.signals.model import Applied, Signal
+from scaler.value import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Buckets:
     """One histogram series as exposed: upper bounds (ascending, the last one inf), cumulative counts, sum, count.
 
@@ -22,7 +23,7 @@ class Buckets:
     count: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EngineSample:
     """One successful read of one endpoint (one replica).
 
@@ -51,7 +52,7 @@ class EngineSample:
 SECONDS_SPENT: Mapping[str, str] = {"running": "running_seconds", "waiting": "waiting_seconds"}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ReadFailure:
     """One endpoint that could not be read; ``reason`` is for a person and names the URL's trouble, not the URL."""
 
@@ -60,7 +61,7 @@ class ReadFailure:
     seconds: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Demand:
     """What gateways told us by ``/demand`` and ``/wake``, as it stands at ``at``.
 
@@ -79,7 +80,7 @@ class Demand:
     warnings: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ReplicaCounts:
     """How many replicas the workload's target has, as whoever keeps count of them said at ``at`` (monotonic seconds).
 
@@ -96,7 +97,7 @@ class ReplicaCounts:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Queried:
     """What one query of the operator's own gave: the signal it stands for, and why it is not known ("" where it is)."""
 
@@ -104,7 +105,7 @@ class Queried:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AlsoRead:
     """How a page that is no engine's answered: a gateway's, a DCGM exporter's (``source`` says which). ``reason`` says
     why it could not be read ("" where it could), ``seconds`` how long that took.
@@ -116,7 +117,7 @@ class AlsoRead:
     seconds: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Observation:
     """Everything read for one workload in one tick. ``demand`` is None where no wake source is configured, ``replicas``
     where nobody counts the target's replicas.

@@ -21,7 +21,6 @@ shipped preset takes its place.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -33,6 +32,7 @@ from scaler.signals.family import Family as Family
 from scaler.signals.family import FamilyFile, Kind, LabelName, Strict, read_file
 from scaler.signals.family import PresetError as PresetError
 from scaler.signals.family import sample_names as sample_names
+from scaler.value import frozen
 
 #: The families that the window fold reads, and the kinds each may have.
 FAMILIES: Final[Mapping[str, tuple[Kind, ...]]] = {
@@ -67,7 +67,7 @@ OPTIONAL: Final = frozenset({"arrivals", "steps", "awake_engines"})
 PROCESS_START: Final = "process_start_time_seconds"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Preset:
     """How one engine is read. The module's docstring explains each field."""
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, NamedTuple, TypeVar
 
@@ -26,6 +25,7 @@ from scaler.signals.observation import EngineSample, ReadFailure
 from scaler.signals.preset import Preset
 from scaler.signals.reading import read_engine
 from scaler.signals.tls import TlsFiles
+from scaler.value import frozen
 
 #: A larger body is refused, counted after decompression. A real engine's is 50 kB.
 LARGEST_BODY_BYTES: Final = 32 * 1024 * 1024
@@ -103,7 +103,7 @@ async def scrape_gateways(
     }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Exporter:
     """What one DCGM exporter said (the GPUs of its node), or a Prometheus of all that it scrapes, at monotonic time
     ``at``. ``seconds`` is how long reading that took.

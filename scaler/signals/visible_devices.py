@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from scaler.signals.gpu import GpuReading, distinct
+from scaler.value import frozen
 
 # Slurm writes NoDevFiles for a job without GPUs.
 _NONE_WORDS: Final = frozenset({"", "-1", "void", "none", "nodevfiles"})
@@ -26,7 +27,7 @@ _INDEX: Final = re.compile(r"\d{1,9}", re.ASCII)
 _OLD_MIG: Final = re.compile(r"MIG-(GPU-[0-9a-f-]+)/(\d+)/(\d+)", re.ASCII | re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class VisibleGpu:
     """One GPU as the process sees it; its logical number is ``reading.indexes["cuda"]``.
 
@@ -38,7 +39,7 @@ class VisibleGpu:
     parent_only: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class VisibleDevices:
     """The GPUs in the process' own order, and what a person should know about how they were found."""
 

@@ -12,7 +12,6 @@ import gzip
 import hashlib
 import re
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -21,6 +20,7 @@ import aiohttp
 from scaler.policy.prometheus import PrometheusServer
 from scaler.signals.prometheus.answer import Answer, AnswerError, read_answer
 from scaler.signals.prometheus.api import Api, QueryError
+from scaler.value import frozen
 
 #: The body that answers a query as of a time (Unix seconds).
 Ask: TypeAlias = Callable[[str, float], Awaitable[bytes]]
@@ -49,7 +49,7 @@ class AskError(Exception):
         self.too_much = too_much
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Patience:
     """Asks ``api``, again where that may help. ``sleep`` is asyncio's."""
 

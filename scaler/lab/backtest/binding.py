@@ -10,7 +10,6 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from scaler.lab.backtest.asking import Ask, vector
@@ -19,6 +18,7 @@ from scaler.policy.model import Policy, ScaleTarget
 from scaler.policy.promql import any_of, quoted
 from scaler.signals.preset import Preset, known_engines, load_preset
 from scaler.signals.prometheus.plan import presence_names, spellings
+from scaler.value import frozen
 
 #: The letters of what a ReplicaSet's name and its pods' names end in (k8s.io/apimachinery ``util/rand``).
 _LETTERS: Final = "[bcdfghjklmnpqrstvwxz2456789]"
@@ -35,7 +35,7 @@ class NoSuchWorkloadError(Exception):
     """The server has no series that could be the workload's; the text says what it has, and what to write."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Binding:
     """``match``: labels that each series has. ``pods``: a pattern that the pods' names match whole, None: any.
     ``target``: whose replica counts kube-state-metrics tells, None: not known. ``said``: how it was bound, in words.

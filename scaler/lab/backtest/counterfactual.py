@@ -22,7 +22,7 @@ decisions sees the past's own signals. What is stale or unknown stays so.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from scaler.lab.backtest.crowd import Crowd, Pace
@@ -40,11 +40,12 @@ from scaler.signals.model import (
 )
 from scaler.signals.observation import Demand, Observation, ReplicaCounts
 from scaler.signals.window import History, fold
+from scaler.value import frozen
 
 _AT_ZERO: Final = NotApplicable("no replica ran, and nothing recorded any demand")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Had:
     """The scaler's own replicas at one time."""
 
@@ -57,7 +58,7 @@ class Had:
         return self.asked - self.ready
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Released:
     """What the gateway let go when the first replica was ready: so many requests, so many seconds ago."""
 

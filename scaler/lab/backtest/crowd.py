@@ -23,11 +23,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from operator import mul
 from statistics import fmean, linear_regression, quantiles
 
 from scaler.signals.model import Signals, known_value
+from scaler.value import frozen
 
 #: The pace is fitted to means of so many seconds, at least so many of them.
 BLOCK_SECONDS, LEAST_BLOCKS = 120.0, 8
@@ -41,7 +42,7 @@ CARRIED_SHARE = 0.25
 STEP_SECONDS = 1.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Pace:
     """How a replica slows down: its seconds per token when empty, and by each sequence more. ``ticks`` say how many
     measurements stand behind it.
@@ -95,7 +96,7 @@ def pace_point(signals: Signals, ran: float | None, minimum_samples: int) -> tup
     return running / ran, tpot.mean_seconds
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Crowd:
     """The model's requests in flight, with the replicas that ran and with those in their place. ``empty_seconds`` is
     w0 as last measured, None until it was; ``explained_seconds`` for how long the load has explained what was measured.
@@ -135,7 +136,7 @@ class Crowd:
         return Crowd(before, max(0.0, after), empty_seconds, self.explained_seconds + seconds if explained else 0.0)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Serves:
     empty_seconds: float
     doubled_at: float

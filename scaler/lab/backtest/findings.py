@@ -19,11 +19,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, Literal
 
 from scaler.lab.backtest.play import Moment
+from scaler.value import frozen
 
 Verdict = Literal["short", "covered", "seen", "unseen", "unjudged"]
 VERDICTS: Final[tuple[Verdict, ...]] = ("short", "covered", "seen", "unseen", "unjudged")
@@ -33,7 +33,7 @@ GROUP_MOMENTS, KEPT_SHARE = 20, 0.95
 _DUST: Final = 1e-6
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Side:
     """Of what ran, or of what the scaler would have had: replica-hours paid, mean and most replicas, changes of the
     number, minutes in which the need was above the ready replicas. (GPU-hours are replica-hours times the GPUs of one.)
@@ -46,7 +46,7 @@ class Side:
     short_minutes: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BrokenMinutes:
     """Minutes in which the past broke an objective: in all, critical ones, and with how many replicas ready the scaler
     would have met them, compared with those that ran.
@@ -59,7 +59,7 @@ class BrokenMinutes:
     with_fewer: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Fixed:
     """The smallest fixed number of replicas that would have been short no longer than the scaler, found with
     hindsight, and its replica-hours.
@@ -69,7 +69,7 @@ class Fixed:
     replica_hours: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Findings:
     """All that is told. Minutes are of the time with data, ``gap_minutes`` of the rest; ``held_minutes`` those in which
     the scaler would have answered UNAVAILABLE. ``saved_replica_hours`` may be negative. ``kept_up_to``: in flight per

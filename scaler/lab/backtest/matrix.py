@@ -10,10 +10,10 @@ import json
 import re
 from array import array
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from scaler.signals.prometheus.answer import AnswerError
+from scaler.value import frozen
 
 Numbers: TypeAlias = "array[float]"
 
@@ -34,7 +34,7 @@ class RawSeries(NamedTuple):
     values: Numbers
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Matrix:
     """What one query gave; ``partial`` says why series may be missing ("": it is whole)."""
 

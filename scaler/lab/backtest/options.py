@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,6 +13,7 @@ from scaler.policy.errors import PolicyError
 from scaler.policy.layers import PolicyFile, Resolved
 from scaler.policy.prometheus import PrometheusServer
 from scaler.signals.preset import load_preset, register_presets
+from scaler.value import frozen
 
 #: A week of a large workload makes large answers; a server may take long over one.
 _TIMEOUT_SECONDS: Final = 60.0
@@ -21,7 +21,7 @@ _TIMEOUT_SECONDS: Final = 60.0
 _ABOUT_LIVE_READING: Final = ("no source:", "prometheus.", "the replicas are scraped")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Options:
     """The command's options as they were typed; its help says what each means."""
 

@@ -12,7 +12,6 @@ which is to say unknown. That is less than half of the samples.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Set
-from dataclasses import dataclass
 from typing import Final
 
 from scaler.lab.backtest.binding import Binding
@@ -21,13 +20,14 @@ from scaler.policy.promql import any_of, quoted
 from scaler.signals.kube_state import METRICS
 from scaler.signals.preset import PROCESS_START, Preset
 from scaler.signals.prometheus.plan import series_of
+from scaler.value import frozen
 
 #: More pods than these are not written in a query; their series then come with those of everybody in the place.
 _PODS_WRITTEN: Final = 50
 _INFINITE: Final = r',le=~"[+]?Inf"'
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Questions:
     """The selectors of one workload. Each is asked as ``selector[seconds]``."""
 
@@ -90,7 +90,7 @@ class Questions:
         return narrow
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Cluster:
     """What kube-state-metrics tells of the workload's target and pods. ``prefix`` is what stands before its own labels
     where the server does not honour them (``exported_``).

@@ -24,6 +24,7 @@ from scaler.lab.backtest.span import LONGEST_PART_SECONDS, SHORTEST_PART_SECONDS
 from scaler.policy.model import ScaleTarget
 from scaler.signals.exposition import normalised
 from scaler.signals.prometheus.answer import AnswerError
+from scaler.value import frozen
 
 #: Answers of one part beyond this make the next one shorter; far below it longer again. (Decoded they take as much.)
 LARGEST_PART_BYTES: Final = 48 * 1024 * 1024
@@ -34,7 +35,7 @@ _AFTER_BEGIN_SECONDS: Final = 300.0
 _Raw: TypeAlias = Callable[[str | None], Awaitable[list[RawSeries]]]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Part:
     """What the server holds of one part: the engines' series, ``up`` of their targets and of others that show whether
     the server itself was there, the target's replica counts, pods' creation (Unix seconds), the queries for signals.

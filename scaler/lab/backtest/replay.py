@@ -31,6 +31,7 @@ from scaler.signals.prometheus.queried import judge
 from scaler.signals.prometheus.replicas import Bound, Replica, find
 from scaler.signals.prometheus.rounds import Failed, Round
 from scaler.signals.prometheus.targets import Place, Places, Target
+from scaler.value import frozen
 
 #: A target without a sample for so many intervals is gone. Where it has an ``up``, which is written whether the scrape
 #: succeeded or not, the next one being late is enough.
@@ -42,7 +43,7 @@ FORGET_SECONDS: Final = 900.0
 _NOBODY: Final = "the server recorded nothing of anybody"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Seen:
     """One tick of the past. ``recorded``: whether the server was there; ``replicas``: those that held GPUs as far as
     engines tell (read, or known and not to be scraped); ``observation``: what a tick of ``serve`` would have had.

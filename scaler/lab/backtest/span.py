@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
+
+from scaler.value import frozen
 
 _UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 _DURATION: Final = re.compile(r"(?:\d+(?:\.\d+)?[smhdw])+", re.ASCII)
@@ -16,7 +17,7 @@ LONGEST_PART_SECONDS: Final = 7200
 SHORTEST_PART_SECONDS: Final = 225
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Span:
     """From ``since`` to ``until``, Unix seconds; what happened at ``since`` itself is not in it."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime
 from itertools import groupby
 from typing import Final
@@ -25,6 +25,7 @@ from scaler.policy.model import Policy
 from scaler.signals.preset import Preset
 from scaler.signals.prometheus.plan import presence_names
 from scaler.signals.prometheus.replicas import Bound
+from scaler.value import frozen
 
 #: The server ticks so often, and reads no more often.
 TICK_SECONDS: Final = 5.0
@@ -38,7 +39,7 @@ class NothingReadError(Exception):
     """There is no data to backtest on; the text says what is missing."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Setting:
     """What is asked: the workload, its policy and what its operator should know of that, the span, and what it costs.
 
@@ -75,7 +76,7 @@ class Setting:
         return self.workload.partition("/")[0]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ColdStart:
     """How long a replica was taken to need, and whose word that is."""
 
@@ -83,7 +84,7 @@ class ColdStart:
     source: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Backtest:
     """The whole result. ``counted``: whether kube-state-metrics told what ran; ``samples`` and ``bytes`` were read."""
 

@@ -7,15 +7,14 @@ HPA's own default behaviour.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from scaler.control.model import Now
 from scaler.lab.baselines.last_reading import in_flight, last_value
 from scaler.lab.simulate import Wish
 from scaler.signals.model import Signals
+from scaler.value import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class InFlight:
     """``load_target``: sequences in flight per replica."""
 
@@ -33,7 +32,7 @@ class InFlight:
         return Wish(load, active=load > 0)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Waiting:
     """KEDA's Prometheus scaler on the engines' queue: waiting requests, ``load_target`` of them per replica."""
 
@@ -52,7 +51,7 @@ class Waiting:
         return Wish(last_value(signals.waiting) + last_value(signals.pending), active=in_flight(signals) > 0)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Static:
     """A fixed number of replicas and a fixed batch; ``batch`` None leaves the engine's."""
 

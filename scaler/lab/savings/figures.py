@@ -11,10 +11,10 @@ was recorded count for nobody. Latency is not compared.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from scaler.lab.hpa import Hpa, Remembered, sync
 from scaler.lab.savings.recorded import STEP_SECONDS, Recorded
+from scaler.value import frozen
 
 #: An HPA is synchronised so often.
 SYNC_SECONDS = 15.0
@@ -22,7 +22,7 @@ SYNC_SECONDS = 15.0
 CEILING_FACTOR = 2
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Taken:
     """GPU-hours, and what they cost (None: no price was recorded)."""
 
@@ -30,7 +30,7 @@ class Taken:
     money: float | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Savings:
     """One workload's figures. ``known_hours`` of ``hours`` were recorded; ``priced_ratio`` of those had a price.
 

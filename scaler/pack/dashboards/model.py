@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
+
+from scaler.value import frozen
 
 Kind = Literal["timeseries", "stat", "state-timeline", "table"]
 #: Who must be scraped for a panel to show anything. ``rules`` are the recorded series of our own rule pack.
@@ -13,7 +15,7 @@ Source = Literal["loadtide", "rules", "dcgm", "kube-state-metrics", "keda"]
 Color = Literal["green", "yellow", "orange", "red", "dark-red", "blue", "purple", "text"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Step:
     """From ``value`` upwards the panel has ``color``; the first step of a panel has None, "from the bottom"."""
 
@@ -21,7 +23,7 @@ class Step:
     color: Color
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Word:
     """What a number is shown as."""
 
@@ -29,7 +31,7 @@ class Word:
     color: Color
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Query:
     """One PromQL expression and how its series are called. ``dashed``: a bound to be compared with, not a reading.
     ``optional``: empty where nobody tells it (an undeclared ceiling, a gateway that reports nothing).
@@ -46,7 +48,7 @@ class Query:
     words: Mapping[float, Word] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Panel:
     """One panel. ``meaning`` is its description: what it shows and how to read it.
 
@@ -79,7 +81,7 @@ class Panel:
     """The column by which a table is sorted, greatest first."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Row:
     """Panels under one heading. A ``folded`` row asks nothing until it is opened."""
 
@@ -88,7 +90,7 @@ class Row:
     folded: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Variable:
     """A choice at the top of the dashboard: the values of ``label`` in the series of ``series``, or of the label
     ``before`` in older ones.
@@ -101,7 +103,7 @@ class Variable:
     before: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Annotation:
     """Marks over every graph, where ``expr`` has a value."""
 
@@ -113,7 +115,7 @@ class Annotation:
     color: Color
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Dashboard:
     """A whole dashboard. ``uid`` is for ever: links and alerts name it."""
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
+
+from scaler.value import frozen
 
 #: A longer message of a server is cut.
 _SHOWN: Final = 200
@@ -36,7 +37,7 @@ class Row(NamedTuple):
     """May be NaN or infinite, which whoever uses it must refuse."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Answer:
     """What one query gave."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 import aiohttp
@@ -24,6 +24,7 @@ from scaler.signals.prometheus.answer import Answer
 from scaler.signals.prometheus.api import Api, QueryError
 from scaler.signals.prometheus.rounds import REST_RATIO, SERVES_SHARE
 from scaler.signals.scrape import Exporter
+from scaler.value import frozen
 
 #: The fields that are asked for. Power and temperature say nothing about load, and every field costs a row per GPU.
 ASKED: Final = tuple(name for name in FIELDS if name not in ("DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_GPU_TEMP"))
@@ -38,7 +39,7 @@ _TIMES: Final = "loadtide_times"
 Namespaces = frozenset[str] | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Said:
     """One answer. ``rows`` are by cluster ("" where series name none), ``unix`` is the server's time of it. ``reason``
     says why there is none.

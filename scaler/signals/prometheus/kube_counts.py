@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import aiohttp
@@ -15,12 +15,13 @@ from scaler.signals.kube_state import METRICS, KubeState, Row, read_rows, replic
 from scaler.signals.observation import ReplicaCounts
 from scaler.signals.prometheus.api import Api, QueryError
 from scaler.signals.prometheus.rounds import SERVES_SHARE
+from scaler.value import frozen
 
 #: More namespaces than this are not written in the query: everybody's counts come then.
 _NARROWING_VALUES: Final = 50
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Counted:
     """What was counted: by cluster ("" where series name none). ``at`` is the age of the newest sample, as monotonic
     time; ``reason`` says why there is none, ``partial`` why some may be missing.

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from scaler.policy import promql
 from scaler.policy.prometheus import Prometheus
 from scaler.signals.family import Family, sample_names
 from scaler.signals.preset import FAMILIES, PROCESS_START, Preset
+from scaler.value import frozen
 
 #: Labels that tell scraped targets apart. Of two targets that differ only in the second group one is a copy: the same
 #: endpoint scraped by two jobs, or by two Prometheus servers of a pair.
@@ -35,7 +35,7 @@ _NARROWING: Final = ("cluster", "namespace")
 _NARROWING_VALUES: Final = 50
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Wanted:
     """What the workloads of one source want of it together."""
 
@@ -88,7 +88,7 @@ def want(workloads: Iterable[tuple[Preset, Prometheus]]) -> Wanted:
     return Wanted(tuple(presets.values()), tuple(sorted(place)), copies, narrowing)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Plan:
     """The queries of one round. ``ages`` is asked first: what it says is what the others are asked for."""
 

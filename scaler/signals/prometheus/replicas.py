@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from scaler.policy.prometheus import Prometheus
 from scaler.policy.promql import quoted
@@ -14,12 +14,13 @@ from scaler.signals.preset import PROCESS_START, Preset
 from scaler.signals.prometheus.rounds import Failed, Round
 from scaler.signals.prometheus.targets import Place, Target
 from scaler.signals.reading import engine_sample
+from scaler.value import frozen
 
 #: So many values of a label are told to a person who wrote another.
 _VALUES_TOLD = 5
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Bound:
     """What binds a workload to its series: its engine's preset, its policy's ``prometheus`` group, the source's name.
 
@@ -38,7 +39,7 @@ class Bound:
         return FRESH_INTERVALS * self.prometheus.scrape_interval_seconds
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Replica:
     """A replica that was found: the targets that are it (several where its pod has several engine processes).
 
@@ -52,7 +53,7 @@ class Replica:
     unread: Mapping[str, tuple[Place, float]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Found:
     """A workload's part of a round. ``endpoints``, ``lost`` and ``absent`` are as in an observation; ``replicas`` is
     what the next round is compared with. ``answered``: whether the source said anything at all, if only that it has

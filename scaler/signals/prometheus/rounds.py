@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 import aiohttp
@@ -15,6 +15,7 @@ from scaler.signals.prometheus.answer import AnswerError, Row
 from scaler.signals.prometheus.api import Api, QueryError
 from scaler.signals.prometheus.plan import Plan, Wanted, plan
 from scaler.signals.prometheus.targets import Place, Places, Series, Target, collect_body, put_together
+from scaler.value import frozen
 
 #: The share of a tick for which a round serves. The ticks of many workloads are started over half of one, so that a
 #: round must last a little longer, and never to the next tick.
@@ -25,7 +26,7 @@ REST_RATIO: Final = 3.0
 ANSWERS_AT_ONCE: Final = 3
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Round:
     """What a source said at one time.
 
@@ -68,7 +69,7 @@ class Round:
         return self._values[label]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Failed:
     """A round that gave nothing; ``reason`` is for a person. ``at`` is when that was clear."""
 
