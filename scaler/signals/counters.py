@@ -35,6 +35,8 @@ def carried(
     Within one process a series does not end; one that is missing from a page (cut short, or rendered while it was being
     written) will come back with its whole total, which must not be counted a second time.
     """
+    if before is now:  # nothing was counted: a source may give what it gave before
+        return now
     missing = [family for family, series in before.items() if not series.keys() <= now.get(family, _NO_SERIES).keys()]
     if not missing:
         return now

@@ -28,7 +28,8 @@ class Coverage:
     """The endpoints of one observation by freshness. ``read`` are those that count, fresh or held; ``endpoints`` counts
     all of them, None where there may be some that are not listed; ``oldest_at`` is when the oldest of the samples that
     count was read; ``trouble`` says in words why nothing is known where nobody is fresh or held. ``lacking`` are the
-    families that the engine of at least one of those read does not have.
+    families that the engine of at least one of those read does not have, ``any_stalled`` whether one of those read is
+    stalled.
     """
 
     fresh: tuple[Tracked, ...]
@@ -39,6 +40,7 @@ class Coverage:
     trouble: str
     stalled_after_seconds: float
     lacking: frozenset[str]
+    any_stalled: bool
 
     def not_applicable(self, family: str) -> NotApplicable | None:
         """Why the family does not exist here, if every replica that was read is of an engine without it."""
@@ -83,7 +85,10 @@ def cover(
     oldest_at = min([known.sample.at for known in read], default=now_mono)
     endpoints = len(observation.endpoints) if observation.lost is None else None
     lacking = frozenset[str]().union(*[known.sample.not_applicable for known in read])
-    return Coverage(tuple(fresh), tuple(held), read, endpoints, oldest_at, trouble, stalled_after_seconds, lacking)
+    stalled = any(known.progress_seconds >= stalled_after_seconds for known in read)
+    return Coverage(
+        tuple(fresh), tuple(held), read, endpoints, oldest_at, trouble, stalled_after_seconds, lacking, stalled
+    )
 
 
 def gauge(coverage: Coverage, family: str, combine: Combine, *, without_stalled: bool = False) -> Signal[float]:
@@ -97,7 +102,7 @@ def gauge(coverage: Coverage, family: str, combine: Combine, *, without_stalled:
         return Unknown(f"no endpoint reports {family}")
     oldest = min([tracked.sample.at for _, tracked in (*fresh, *held)])
     complete = len(fresh) == coverage.endpoints
-    if without_stalled:
+    if without_stalled and coverage.any_stalled:
         fresh, held = _working(fresh, coverage), _working(held, coverage)
         if not fresh and not held and combine != "sum":
             return Unknown(f"every replica that reports {family} is stalled")
@@ -135,12 +140,16 @@ def counting_complete(
     """
     if coverage.trouble:
         return Unknown(coverage.trouble)
-    heard = [tracked for tracked in coverage.read if reports(tracked.sample)]
+    heard = with_interval = 0
+    for tracked in coverage.read:
+        if reports(tracked.sample):
+            heard += 1
+            with_interval += tracked.rates is not None
     if not heard:
         return Unknown(f"no endpoint reports {family}")
-    if not [tracked for tracked in heard if tracked.rates is not None]:
+    if not with_interval:
         return Unknown("first read; no interval yet")
-    return whole and len(heard) == coverage.endpoints
+    return whole and heard == coverage.endpoints
 
 
 def _reported(group: Sequence[Tracked], family: str) -> list[tuple[float, Tracked]]:

@@ -6,6 +6,7 @@ intervals, and the verdict on an objective (:meth:`scaler.signals.model.Latency.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from functools import lru_cache
 from math import inf, sqrt
@@ -78,13 +79,8 @@ def quantile_interval(bounds: Sequence[float], cumulative: Sequence[float], q: f
     samples = cumulative[-1] if cumulative else 0.0
     if samples <= 0:
         return Interval(0.0, inf)
-    rank = q * samples * (1.0 - _RANK_SLACK)
-    low = 0.0
-    for bound, count in zip(bounds, cumulative, strict=True):
-        if count >= rank:
-            return Interval(low, bound)
-        low = bound
-    return Interval(low, inf)  # counts that do not ascend: only a broken exposition comes here
+    holds = bisect_left(cumulative, q * samples * (1.0 - _RANK_SLACK))
+    return Interval(bounds[holds - 1] if holds else 0.0, bounds[holds])
 
 
 def deviation(buckets: Buckets) -> float:

@@ -16,7 +16,6 @@ A line's slope is drawn towards 0 by how little it is known (ridge): over short 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from math import sqrt
 from operator import mul, sub
 
@@ -64,35 +63,39 @@ def fit_trend(counts: Sequence[float], slot_seconds: float, age_seconds: float) 
         return None
     told = noise_dispersion(counts)
     phi = 1.0 if told is None else told
-    found: ArrivalTrend | None = None
-    seen: list[tuple[float, float, float]] = []  # of the shorter stretches: count (levelled), seconds, centre
+    found: _Line | None = None
+    allowed: list[tuple[float, float, float]] = []  # by each shorter stretch: lowest and highest rate at its centre
     for stretch in STRETCHES:
         if stretch > len(counts) and stretch // 2 >= len(counts):
             break
         part = counts[-stretch:]
         total = sum(part)
-        trend = _line(part, total, slot_seconds, age_seconds, phi)
-        if trend is None or not _explains(trend, seen, phi):
+        line = _line(part, total, slot_seconds, phi)
+        if line is None or not _explains(line, allowed):
             break
-        if stretch <= EACH_COUNT_SEEN and not _fits(trend, part, slot_seconds, age_seconds, phi):
+        if stretch <= EACH_COUNT_SEEN and not _fits(line, part, slot_seconds, phi):
             break
-        found = trend
-        seconds = len(part) * slot_seconds
-        seen.append((sqrt(total / phi + _LEVELLED), seconds, age_seconds + seconds / 2))
-    return None if found is None else replace(found, dispersion=told)
+        found = line
+        allowed.append((*_rates_allowed(total, len(part) * slot_seconds, phi), line[1]))
+    if found is None:
+        return None
+    rate, centre, slope, variance, slope_variance = found
+    return ArrivalTrend(rate, centre + age_seconds, slope, variance, slope_variance, told)
 
 
-def _line(
-    counts: Sequence[float], total: float, slot_seconds: float, age_seconds: float, phi: float
-) -> ArrivalTrend | None:
+#: Rate (1/s), how long ago its centre is (seconds before the last count's end), slope (1/s²), their variances.
+_Line = tuple[float, float, float, float, float]
+
+
+def _line(counts: Sequence[float], total: float, slot_seconds: float, phi: float) -> _Line | None:
     number = len(counts)
     seconds = number * slot_seconds
     rate = total / seconds
     # Of no arrival at all, one is the least that could be missed.
     variance = phi * max(rate, 1.0 / seconds) / seconds
-    centre = age_seconds + seconds / 2
+    centre = seconds / 2
     if number < 2 or total <= 0:
-        return ArrivalTrend(rate, centre, 0.0, variance, 0.0, phi)
+        return rate, centre, 0.0, variance, 0.0
     middle = (number - 1) / 2
     spread = number * (number * number - 1) / 12.0
     slope = (sum(map(mul, counts, _POSITIONS)) - middle * total) / spread / slot_seconds**2
@@ -101,29 +104,39 @@ def _line(
     if slope * slope > NOISE_DEVIATIONS**2 * (prior + slope_variance):
         return None  # no load rises like that for long: a step, not a slope
     known = prior / (prior + slope_variance)
-    return ArrivalTrend(rate, centre, slope * known, variance, slope_variance * known, phi)
+    return rate, centre, slope * known, variance, slope_variance * known
 
 
-def _fits(trend: ArrivalTrend, counts: Sequence[float], slot_seconds: float, age_seconds: float, phi: float) -> bool:
+def _fits(line: _Line, counts: Sequence[float], slot_seconds: float, phi: float) -> bool:
     """Whether the line explains each count: their squared distances, which by chance add up to about their number
     (χ²). The shorter stretches alone do not show a step that began within the oldest count.
     """
     free = len(counts) - 2
     if free <= 0:
         return True
-    newest = trend.rate_per_second + trend.slope_per_second * (trend.centre_seconds - age_seconds - slot_seconds / 2)
+    rate, centre, slope, _, _ = line
+    newest = rate + slope * (centre - slot_seconds / 2)
     distance = 0.0
     for position, count in enumerate(reversed(counts)):
-        expected = max(newest - trend.slope_per_second * slot_seconds * position, 0.0) * slot_seconds
+        expected = max(newest - slope * slot_seconds * position, 0.0) * slot_seconds
         distance += (count - expected) ** 2 / (phi * max(expected, 1.0))
     return distance <= free + NOISE_DEVIATIONS * sqrt(2.0 * free) + NOISE_DEVIATIONS
 
 
-def _explains(trend: ArrivalTrend, stretches: Sequence[tuple[float, float, float]], phi: float) -> bool:
+def _rates_allowed(total: float, seconds: float, phi: float) -> tuple[float, float]:
+    """Between what a rate lies that explains ``total`` arrivals in ``seconds``: the count it expects, levelled, is
+    within the noise of theirs.
+    """
+    levelled, noise = sqrt(total / phi + _LEVELLED), NOISE_DEVIATIONS / 2
+    lowest = phi * ((levelled - noise) ** 2 - _LEVELLED) / seconds if levelled > noise else 0.0
+    return max(0.0, lowest), phi * ((levelled + noise) ** 2 - _LEVELLED) / seconds
+
+
+def _explains(line: _Line, allowed: Sequence[tuple[float, float, float]]) -> bool:
     """Whether the line explains what was counted in each of the shorter stretches."""
-    rate, slope, middle = trend.rate_per_second, trend.slope_per_second, trend.centre_seconds
-    for levelled, seconds, centre in stretches:
-        expected = max(0.0, rate + slope * (middle - centre)) * seconds
-        if abs(2 * (levelled - sqrt(expected / phi + _LEVELLED))) > NOISE_DEVIATIONS:
+    rate, middle, slope, _, _ = line
+    for lowest, highest, centre in allowed:
+        expected = rate + slope * (middle - centre)
+        if expected > highest or (expected < lowest and lowest > 0.0):
             return False
     return True
