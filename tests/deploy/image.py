@@ -1,16 +1,13 @@
-"""The image without an engine to build it: the Dockerfile's own steps, carried out in folders, and its process in one.
+"""The image as buildah builds it, and its process in a container.
 
-The steps are read from the Dockerfile, so that there is nothing to keep in step with it; an instruction that is not
-known here fails. The result is started as an engine would: a read-only root with no other file system but /proc and
-four devices, a process tree and mounts of its own, a user without rights. The network is the machine's.
+It is started as an engine would: a read-only root with no other file system but /proc and four devices, a process tree
+and mounts of its own, a user without rights. The network is the machine's.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import shlex
-import shutil
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -22,12 +19,13 @@ from typing import Any
 from dockerfile_parse import DockerfileParser
 
 from tests.deploy import debian
-from tests.deploy.tools import REPOSITORY, Unavailable
+from tests.deploy.tools import REPOSITORY
 
 DOCKERFILE = REPOSITORY / "deploy" / "image" / "Dockerfile"
-#: Of a build: how to reach package indexes from this machine.
-_NETWORK = ("http_proxy", "https_proxy", "no_proxy", "pip_index_url", "pip_extra_index_url")
-_AUTHORITIES = "etc/ssl/certs/ca-certificates.crt"
+NAME = "localhost/loadtide:tested"
+#: What says where pip finds packages on this machine.
+_INDEXES = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL")
+_AUTHORITIES, _AUTHORITIES_INSIDE = "/etc/ssl/certs/ca-certificates.crt", "/authorities.crt"
 #: ROOT USER:GROUP [FOLDER:PLACE]... -- COMMAND...: runs the command in the root, read-only but for the places.
 _ENTER = """
 set -e
@@ -95,110 +93,38 @@ def stages(dockerfile: Path = DOCKERFILE) -> list[Stage]:
 
 @contextmanager
 def built(folder: Path, arguments: Mapping[str, str], context: Path = REPOSITORY) -> Iterator[Image]:
-    """The image of the Dockerfile, in memory (400 MB) that is mounted at ``folder``. Raises ``Unavailable``."""
-    if os.geteuid() != 0:
-        raise Unavailable("only root can change roots and mount; containers are built as such")
-    roots = dict(zip(("build", ""), debian.unpacked(), strict=True))
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "tmpfs", folder], capture_output=True, text=True, check=False)
-    if mounted.returncode != 0:
-        raise Unavailable(f"this root may not mount: {mounted.stderr.strip()}")
-    try:
-        yield _built(folder, roots, arguments, context)
-    finally:
-        subprocess.run(["umount", "--lazy", folder], check=True)
+    """The image of the Dockerfile as buildah builds it; ``folder`` is for its settings. Raises ``Unavailable``."""
+    with debian.base_images() as store:
+        given = [f"--build-arg={name}={value}" for name, value in arguments.items()]
+        store.buildah(
+            *("build", "--pull-never", "--network=host", *_way_to_indexes(folder), *given),
+            *(f"--tag={NAME}", f"--file={context / DOCKERFILE.relative_to(REPOSITORY)}", str(context)),
+        )
+        container = store.buildah("from", "--pull-never", NAME)
+        try:
+            told = json.loads(store.buildah("inspect", "--type=image", NAME))["OCIv1"]["config"]
+            yield Image(
+                root=Path(store.buildah("mount", container)),
+                environment=dict(pair.split("=", 1) for pair in told["Env"]),
+                labels=told["Labels"],
+                exposed=tuple(int(port.partition("/")[0]) for port in told["ExposedPorts"]),
+                user=told["User"],
+                folder=told["WorkingDir"],
+                entrypoint=tuple(told["Entrypoint"]),
+                command=tuple(told["Cmd"]),
+            )
+        finally:
+            store.buildah("rm", container)
+            store.buildah("rmi", NAME)
 
 
-def _built(folder: Path, roots: Mapping[str, Path], arguments: Mapping[str, str], context: Path) -> Image:
-    made: dict[str, Image] = {}
-    for stage in stages():
-        root = folder / (stage.name or "final")
-        subprocess.run(["cp", "--archive", "--reflink=auto", roots[stage.name], root], check=True)
-        if stage.name:
-            _lend_the_network(root)
-        made[stage.name] = _carried_out(Image(root), stage, made, arguments, context)
-    return made[""]
-
-
-def _lend_the_network(root: Path) -> None:
-    """Names and authorities, which an engine gives to a build as well."""
-    shutil.copy("/etc/resolv.conf", root / "etc" / "resolv.conf")
-    (root / _AUTHORITIES).parent.mkdir(parents=True, exist_ok=True)
-    shutil.copy(f"/{_AUTHORITIES}", root / _AUTHORITIES)
-
-
-def _carried_out(
-    image: Image, stage: Stage, made: Mapping[str, Image], arguments: Mapping[str, str], context: Path
-) -> Image:
-    known: dict[str, str] = {}
-    for step in stage.steps:
-        value = step.value
-        match step.instruction:
-            case "ARG":
-                name, _, default = value.partition("=")
-                known[name] = arguments.get(name, default)
-            case "ENV":
-                image = replace(image, environment={**image.environment, **_pairs(value, known)})
-            case "LABEL":
-                image = replace(image, labels={**image.labels, **_pairs(value, known)})
-            case "WORKDIR":
-                image = replace(image, folder=value)
-                (image.root / value.lstrip("/")).mkdir(parents=True, exist_ok=True)
-            case "COPY":
-                _copy(image, shlex.split(value), made, context)
-            case "RUN" if value.startswith("apt-get update && apt-get install "):
-                packages = {word for word in value.split()[6:] if not word.startswith("-")}
-                assert packages == {"python3-venv"}, "tests/deploy/debian.py unpacks no other"
-            case "RUN":
-                _run(image, value)
-            case "USER":
-                image = replace(image, user=value)
-            case "EXPOSE":
-                image = replace(image, exposed=tuple(int(port) for port in value.split()))
-            case "ENTRYPOINT":
-                image = replace(image, entrypoint=tuple(json.loads(value)))
-            case "CMD":
-                image = replace(image, command=tuple(json.loads(value)))
-            case other:
-                raise AssertionError(f"{other} is not known here; teach it")
-    return image
-
-
-def _pairs(value: str, known: Mapping[str, str]) -> dict[str, str]:
-    pairs = (word.partition("=") for word in shlex.split(value))
-    return {name: _filled(text, known) for name, _, text in pairs}
-
-
-def _filled(text: str, known: Mapping[str, str]) -> str:
-    for name, value in known.items():
-        text = text.replace(f"${{{name}}}", value)
-    assert "$" not in text, f"{text} names what no ARG declares"
-    return text
-
-
-def _copy(image: Image, words: list[str], made: Mapping[str, Image], context: Path) -> None:
-    source = context
-    if words[0].startswith("--from="):
-        source = made[words.pop(0).partition("=")[2]].root
-    *sources, to = words
-    target = Path(os.path.normpath(image.root / Path(image.folder, to).relative_to("/")))
-    for each in sources:
-        found = source / each.lstrip("/")
-        if found.is_dir():
-            shutil.copytree(found, target, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
-        else:
-            shutil.copy(found, target / found.name if to.endswith("/") else target)
-
-
-def _run(image: Image, script: str) -> None:
-    own = {name: text for name, text in os.environ.items() if name.lower() in _NETWORK}
-    done = subprocess.run(
-        ["unshare", f"--root={image.root}", f"--wd={image.folder}", "/bin/sh", "-c", script],
-        env={"PATH": "/usr/bin", "PIP_CERT": f"/{_AUTHORITIES}", **own, **image.environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, f"RUN {script}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+def _way_to_indexes(folder: Path) -> list[str]:
+    """How a build reaches this machine's package indexes: with its authorities, and by the way its pip goes."""
+    own = {name.lower().removeprefix("pip_"): value for name, value in os.environ.items() if name in _INDEXES}
+    settings = folder / "pip.conf"
+    lines = [f"{name.replace('_', '-')} = {value}" for name, value in own.items()]
+    settings.write_text("\n".join(["[global]", f"cert = {_AUTHORITIES_INSIDE}", *lines, ""]))
+    return [f"--volume={_AUTHORITIES}:{_AUTHORITIES_INSIDE}:ro", f"--volume={settings}:/etc/pip.conf:ro"]
 
 
 @dataclass(frozen=True, slots=True)

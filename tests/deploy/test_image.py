@@ -1,4 +1,4 @@
-"""The image: what its Dockerfile says, and what comes of it, built and run without an engine.
+"""The image: what its Dockerfile says, and what buildah makes of it, run as an engine would.
 
 Field case G6-06: a root that cannot be written, any user's number, no rights, and a metrics folder of an earlier life.
 """
@@ -27,10 +27,10 @@ from packaging.utils import canonicalize_name
 from scaler import __version__
 from scaler.serve.grpc_server import HEALTH_SERVICES
 from tests.deploy import image as images
-from tests.deploy.debian import PYTHON, Unavailable
+from tests.deploy.debian import PYTHON
 from tests.deploy.image import Container, Image, command_line, container, events, stages
 from tests.deploy.placed import container as rendered_container
-from tests.deploy.tools import REPOSITORY, Release, Tools
+from tests.deploy.tools import REPOSITORY, Release, Tools, Unavailable
 
 SECONDS = 60.0
 #: Free ports of the loopback, as an engine's user would publish others.
