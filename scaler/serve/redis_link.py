@@ -59,7 +59,7 @@ class Lane:
                     for command, _ in load:
                         pipeline.execute_command(*command)
                     answers = await pipeline.execute(raise_on_error=False)
-            except (RedisError, OSError, TimeoutError) as error:
+            except Exception as error:  # noqa: BLE001 - whatever it is: else all who asked would wait for ever
                 answers = [error] * len(load)
             for (_, waiting), answer in zip(load, answers, strict=True):
                 if waiting.done():  # whoever asked has given up
@@ -71,23 +71,29 @@ class Lane:
 
 
 class RedisLink:
-    """The connections to the Redis at ``url`` (``redis://`` or ``rediss://``). Raises ValueError for another URL."""
+    """The connections to the Redis at ``url`` (``redis://`` or ``rediss://``). Raises ValueError for another URL, and
+    for a query that is none of redis-py's options, in words that hold nothing of the URL: any part of one that is
+    written wrongly may be the password.
+    """
 
     def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("redis", "rediss") or not parts.hostname:
-            raise ValueError(f"{shown(url)!r} is not a Redis URL; write for example redis://redis:6379/0")
-        self._host, self._port = parts.hostname, parts.port or 6379
+        self._host, self._port = _place(url)
         #: Where it is, without user and password.
         self.where = f"{self._host}:{self._port}"
-        self._redis = Redis.from_url(
-            url,
-            decode_responses=True,
-            protocol=2,
-            socket_timeout=ANSWER_SECONDS,
-            socket_connect_timeout=ANSWER_SECONDS,
-            retry=Retry(NoBackoff(), 0),
-        )
+        try:
+            self._redis = Redis.from_url(
+                url,
+                decode_responses=True,
+                encoding_errors="replace",  # a bad byte must cost one entry, not every answer beside it
+                protocol=2,
+                socket_timeout=ANSWER_SECONDS,
+                socket_connect_timeout=ANSWER_SECONDS,
+                retry=Retry(NoBackoff(), 0),
+            )
+            # Connects nowhere: only now the options are looked at.
+            self._redis.connection_pool.make_connection()  # type: ignore[no-untyped-call]
+        except (RedisError, OSError, TypeError, ValueError):
+            raise ValueError(f"the URL of the Redis at {self.where} has an option that is none of redis-py's") from None
         database = self._redis.connection_pool.connection_kwargs.get("db", 0)
         #: Where messages go. Channels are not kept apart by database, so its number is in the name.
         self.channel = f"loadtide:{database}:events"
@@ -157,7 +163,16 @@ class RedisLink:
             await pubsub.aclose()  # type: ignore[no-untyped-call]
 
 
-def shown(url: str) -> str:
-    """A Redis URL without its user and password."""
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+def _place(url: str) -> tuple[str, int]:
+    """Host and port of a Redis URL. Raises ValueError."""
+    try:
+        parts = urlsplit(url)
+        database = parts.path.strip("/")
+        if parts.scheme in ("redis", "rediss") and parts.hostname and (not database or database.isdecimal()):
+            return parts.hostname, parts.port or 6379
+    except ValueError:  # its text may quote the password
+        pass
+    raise ValueError(
+        "this is not a Redis URL; write redis://HOST:PORT/NUMBER, for example redis://redis:6379/0, or "
+        "redis://:PASSWORD@HOST:PORT/NUMBER with every / ? # [ ] % of the password as %2F %3F %23 %5B %5D %25"
+    )
