@@ -93,7 +93,7 @@ class Claims:
         workload = self._workloads.get(name)
         if workload is None:
             return
-        self._relay.put(workload, kept.demand)
+        self._relay.put(workload, kept.demand, ours=False)
         self._relay.put_applied(workload, kept.applied)
         away = self._workloads.mono() - self._membership.mono_at(kept.memory_at_ms)
         inherit(workload, kept.memory, away, self._workloads.utc())

@@ -90,9 +90,22 @@ class DemandInbox:
 
     def replace(self, reports: Iterable[tuple[str, float, float | None, float]], wake_at: float | None) -> None:
         """Hold exactly this: (source, pending, arrivals per second, when), and when a wake came, monotonic seconds."""
-        self._reports = {source: _Report(at, pending, arrivals) for source, pending, arrivals, at in reports}
-        self._reports_arrivals = any(each.arrivals_per_second is not None for each in self._reports.values())
-        self._wake_at = wake_at
+        self._reports, self._reports_arrivals, self._wake_at = {}, False, None
+        self.add(reports, wake_at)
+
+    def add(self, reports: Iterable[tuple[str, float, float | None, float]], wake_at: float | None) -> None:
+        """Take what was told elsewhere, as in :meth:`replace`. Of two reports of one source, and of two wakes, the
+        later counts; a wake that has outlived its time is none.
+        """
+        now = self._mono()
+        for source, pending, arrivals, at in reports:
+            known = self._reports.get(source)
+            if known is None or known.at < at:
+                self._reports[source] = _Report(at, pending, arrivals)
+                self._reports_arrivals = self._reports_arrivals or arrivals is not None
+        self._drop_expired(now)
+        if wake_at is not None and now - wake_at <= self._push.wake_ttl_seconds:
+            self._wake_at = wake_at if self._wake_at is None else max(self._wake_at, wake_at)
 
     def clear_wake(self) -> None:
         """Forget the wake: a replica is ready, and from now on the engine's own metrics tell the demand."""

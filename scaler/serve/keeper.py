@@ -70,6 +70,8 @@ class SharedOwnership:
         self._untold: set[str] = set()
         #: Whether another scaler has said that it was called about a workload; once for any number of them.
         self._to_learn = False
+        #: Workloads of which gateways may have told what we have not read: nobody tells a wake twice.
+        self._unheard: set[str] = set()
         #: Workloads whose replicas have reported to other scalers.
         self._to_take: set[str] = set()
         self._compare_due = workloads.mono()
@@ -246,6 +248,8 @@ class SharedOwnership:
                 self._membership.doubt()
             held = filter(None, map(self._workloads.get, self._held))
             self._untold |= {workload.name for workload in held if self._copies.is_news(workload)}
+        unheard, self._unheard = self._unheard, set()
+        await asyncio.gather(*(self._take_demand(name, evaluate=False) for name in unheard & self._held.keys()))
         await self._claims.balance(now)
         if beat_since:
             self._looked.set()
@@ -271,12 +275,15 @@ class SharedOwnership:
         match words:
             case ["listening"]:
                 self._compare_due = self._workloads.mono()  # whatever was said before was missed
+                self._unheard |= self._held.keys()
                 self._membership.after_beat.set()
             case ["published" | "owned", name, by] if by != session:
                 self._copies.mark(name)
             case ["demand", name, by] if self.owns(name):
                 # Ours is in the inbox and judged, unless it was read from Redis just before ours came there.
                 self._run(self._take_demand(name, evaluate=by != session))
+            case ["demand", name, _]:
+                self._unheard.add(name)  # it may be being claimed at this moment, on what Redis held before
             case ["applied", name, by] if by != session and self.owns(name) and name not in self._to_take:
                 self._to_take.add(name)
                 self._run(self._take_applied(name))
@@ -303,10 +310,16 @@ class SharedOwnership:
             await self._relay.take_applied(workload)
 
     async def _take_demand(self, name: str, *, evaluate: bool) -> None:
-        demand = await self._store.demand(name)
+        try:
+            demand = await self._store.demand(name)
+        except RedisTrouble:
+            self._unheard.add(name)
+            raise
         workload = self._workloads.get(name)
-        if workload is not None and self.owns(name):
-            self._relay.put(workload, demand)
+        if not self.owns(name):
+            self._unheard.add(name)
+        elif workload is not None:
+            self._relay.put(workload, demand, ours=True)
             if evaluate:
                 self._workloads.evaluate_soon(workload)
 

@@ -149,9 +149,9 @@ return 1
 """
 
 #: KEYS workload, its demand; ARGV token, session, number of this write, snapshot, memory ("" to keep the stored one),
-#: age of both in ms, "served" where a replica is ready and so the wake answered, how long to keep it all in ms,
-#: channel, name. A token below the stored one is refused. One above it is right too: Redis has come back with older
-#: data, or with none. → 1, or 0 where somebody else owns it now.
+#: age of both in ms, the time when a replica was ready ("" for none), which answers a wake of before and none that came
+#: since, how long to keep it all in ms, channel, name. A token below the stored one is refused. One above it is right
+#: too: Redis has come back with older data, or with none. → 1, or 0 where somebody else owns it now.
 PUBLISH = (
     _NOW
     + """
@@ -160,7 +160,8 @@ local at = string.format('%.0f', now - ARGV[6])
 redis.call('HSET', KEYS[1], 'token', ARGV[1], 'owner', ARGV[2], 'version', ARGV[1] .. '.' .. ARGV[3],
   'snapshot', ARGV[4], 'at', at)
 if ARGV[5] ~= '' then redis.call('HSET', KEYS[1], 'memory', ARGV[5], 'memory_at', at) end
-if ARGV[7] == 'served' then redis.call('HDEL', KEYS[2], 'wake') end
+local wake = string.match(redis.call('HGET', KEYS[2], 'wake') or '', '^%d+')
+if ARGV[7] ~= '' and wake and tonumber(wake) <= tonumber(ARGV[7]) then redis.call('HDEL', KEYS[2], 'wake') end
 redis.call('PEXPIRE', KEYS[1], ARGV[8])
 redis.call('PUBLISH', ARGV[9], 'published ' .. ARGV[10] .. ' ' .. ARGV[2])
 return 1

@@ -20,6 +20,7 @@ a password and, over a network that is not ours, TLS (``rediss://``).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import math
 from collections.abc import Iterable, Mapping
@@ -180,16 +181,25 @@ class RedisStore:
         await self._bulk.ask("EVAL", lease.RELEASE, 1, _key(name), token, self._channel, name)
 
     async def publish(
-        self, name: str, session: str, version: Version, snapshot: str, memory: str, *, age_seconds: float, served: bool
+        self,
+        name: str,
+        session: str,
+        version: Version,
+        snapshot: str,
+        memory: str,
+        *,
+        age_seconds: float,
+        served_at_ms: float | None,
     ) -> bool:
         """Write what was decided ``age_seconds`` ago, under the token in ``version``; ``memory`` "" leaves the one
-        there. ``served``: a replica is ready, which answers a wake. False where a higher token is known: the workload
-        is somebody else's now.
+        there. ``served_at_ms``: since then, by Redis's time, a replica is ready, which answers a wake of before; None:
+        none is. False where a higher token is known: the workload is somebody else's now.
         """
         token, write = version
         answer = await self._bulk.ask(
             *("EVAL", lease.PUBLISH, 2, _key(name), _demand_key(name), token, session, write, snapshot, memory),
-            *(round(age_seconds * 1000), "served" if served else "", KEPT_MS, self._channel, name),
+            *(round(age_seconds * 1000), "" if served_at_ms is None else round(served_at_ms), KEPT_MS),
+            *(self._channel, name),
         )
         return bool(answer)
 
@@ -230,7 +240,11 @@ class RedisStore:
     async def registered(self) -> dict[str, dict[str, str]]:
         """The metadata of every workload that some call made known, by name."""
         answer: Mapping[str, str] = await self._bulk.ask("HGETALL", _WORKLOADS)
-        return {name: json.loads(text) for name, text in answer.items()}
+        known = {}
+        for name, text in answer.items():
+            with contextlib.suppress(ValueError):  # one that cannot be read must keep nobody from hearing of the others
+                known[name] = json.loads(text)
+        return known
 
     async def register(self, name: str, metadata: Mapping[str, str], *, replace: bool = True) -> None:
         """Make the workload known to every scaler; ``replace`` False: unless it is."""
@@ -284,12 +298,15 @@ def _demand(entries: Mapping[str, str]) -> Demand:
     reports, wake = [], None
     for field, text in entries.items():
         at, *told = text.split(" ")
-        if field == _WAKE:
-            wake = float(at)
-        elif field.startswith(_REPORT):
-            pending, arrivals = told
-            report = DemandReport(float(pending), None if arrivals == "-" else float(arrivals), field[len(_REPORT) :])
-            reports.append((report, float(at)))
+        try:
+            if field == _WAKE:
+                wake = float(at)
+            elif field.startswith(_REPORT):
+                pending, arrivals = told
+                flow = None if arrivals == "-" else float(arrivals)
+                reports.append((DemandReport(float(pending), flow, field[len(_REPORT) :]), float(at)))
+        except ValueError:  # of another version of loadtide; its gateway reports again
+            continue
     return Demand(tuple(reports), wake)
 
 

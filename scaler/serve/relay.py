@@ -27,10 +27,12 @@ class Relay:
         kept = push.demand_ttl_seconds if every is None else max(FORGET_AFTER_SECONDS, MISSED_REPORTS * every)
         return await self._store.tell_demand(workload.name, told, kept, session)
 
-    def put(self, workload: Workload, demand: Demand) -> None:
-        """Make the workload's inbox hold exactly ``demand``."""
-        mono_at = self._membership.mono_at
-        workload.inbox.replace(
+    def put(self, workload: Workload, demand: Demand, *, ours: bool) -> None:
+        """Make the workload's inbox hold exactly ``demand``; where the workload is ``ours`` already, add it to what the
+        inbox holds: while Redis was away, or before it was emptied, we may have been told what it does not know.
+        """
+        mono_at, inbox = self._membership.mono_at, workload.inbox
+        (inbox.add if ours else inbox.replace)(
             ((report.source, report.pending, report.arrivals_per_second, mono_at(at)) for report, at in demand.reports),
             None if demand.wake_at_ms is None else mono_at(demand.wake_at_ms),
         )

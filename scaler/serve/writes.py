@@ -38,6 +38,7 @@ class Writes:
                 return
             (snapshot, stored), restarts = held.latest, self._membership.restarts
             session, version = self._membership.session, held.next_version()
+            decided_at = snapshot.decided_at.mono
             try:
                 ours = await self._store.publish(
                     name,
@@ -45,8 +46,8 @@ class Writes:
                     version,
                     encode(snapshot),
                     memory_text(name, stored),
-                    age_seconds=max(0.0, self._workloads.mono() - snapshot.decided_at.mono),
-                    served=bool(snapshot.decision.ready),
+                    age_seconds=max(0.0, self._workloads.mono() - decided_at),
+                    served_at_ms=self._membership.redis_ms(decided_at) if snapshot.decision.ready else None,
                 )
             except RedisTrouble:
                 self._membership.doubt()

@@ -61,12 +61,13 @@ class RedisServer:
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline:
             with suppress(OSError):
-                if self._said(b"PING\r\n").startswith(b"+PONG"):
+                if self.said(b"PING\r\n").startswith(b"+PONG"):
                     return
             time.sleep(0.02)
         raise AssertionError((self.folder / "redis.log").read_text())
 
-    def _said(self, command: bytes) -> bytes:
+    def said(self, command: bytes) -> bytes:
+        """The beginning of the answer to one command, in Redis's inline form."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=1) as connection:
             connection.sendall(command)
             return connection.recv(64)
@@ -85,7 +86,7 @@ class RedisServer:
 
     def flush(self) -> None:
         """Throw away what a running server has."""
-        assert self._said(b"FLUSHALL\r\n").startswith(b"+OK")
+        assert self.said(b"FLUSHALL\r\n").startswith(b"+OK")
 
     def wipe(self) -> None:
         """Throw away what a stopped server has saved."""

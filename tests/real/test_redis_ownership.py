@@ -177,6 +177,91 @@ async def test_pushed_demand_reaches_the_owner_and_its_successor(redis: RedisSer
         assert demand(red) == (7.0, True)
 
 
+async def owner_and_other(red: Scaler, green: Scaler) -> tuple[Scaler, Scaler]:
+    red.workloads.register("prod/m", PUSHED)
+    await until(lambda: green.workloads.get("prod/m"))
+    await until(lambda: red.ownership.owns("prod/m") or green.ownership.owns("prod/m"))
+    return (red, green) if red.ownership.owns("prod/m") else (green, red)
+
+
+def wake_age_seconds(of: Scaler) -> float | None:
+    return of.known("prod/m").inbox.wake_age_seconds()
+
+
+async def test_a_wake_is_heard_although_its_message_was_missed(redis: RedisServer) -> None:
+    """Nobody tells it twice: unheard, the workload would stay at zero."""
+    red, green = Scaler(redis), Scaler(redis)
+    async with running(red, green):
+        owner, other = await owner_and_other(red, green)
+        assert redis.said(b"CLIENT KILL TYPE pubsub\r\n").startswith(b":")
+        await other.workloads.tell(other.known("prod/m"), None)
+        assert wake_age_seconds(owner) is None
+        await until(lambda: wake_age_seconds(owner) is not None)
+
+
+async def test_what_an_owner_was_told_without_redis_is_not_lost_when_that_is_back(redis: RedisServer) -> None:
+    red, green = Scaler(redis), Scaler(redis)
+    async with running(red, green):
+        owner, other = await owner_and_other(red, green)
+        redis.stop()
+        await until(lambda: other.ownership.deaf and owner.ownership.deaf)
+        await owner.workloads.tell(owner.known("prod/m"), None)
+        await owner.workloads.tell(owner.known("prod/m"), DemandReport(3.0, None, "a gateway"))
+        await asyncio.sleep(0.2)  # the telling of it has failed
+        redis.start()
+        await until(lambda: not other.ownership.deaf and not owner.ownership.deaf)
+        await other.workloads.tell(other.known("prod/m"), DemandReport(4.0, None, "another"))
+
+        def pending() -> float | None:
+            read = owner.known("prod/m").inbox.read(owner.workloads.mono(), owner.known("prod/m").resolved.policy.push)
+            return None if read is None else read.pending
+
+        await until(lambda: pending() == 7.0)
+        assert wake_age_seconds(owner) is not None
+
+
+async def test_a_wake_after_a_decision_is_not_answered_by_it(redis: RedisServer) -> None:
+    red, green = Scaler(redis), Scaler(redis)
+    async with running(red, green):
+        owner, other = await owner_and_other(red, green)
+        workload = owner.known("prod/m")
+        decided: Snapshot = snapshot("prod/m", decided_at=Now(owner.workloads.utc(), owner.workloads.mono()))
+        assert decided.decision.ready
+        await asyncio.sleep(0.1)
+        await other.workloads.tell(other.known("prod/m"), None)
+        await owner.ownership.publish(workload, decided, lambda: STORED)  # written only now
+        assert (await owner.ownership._store.demand("prod/m")).wake_at_ms is not None
+        await asyncio.sleep(0.1)
+        await owner.decide("prod/m", 1)
+        assert (await owner.ownership._store.demand("prod/m")).wake_at_ms is None
+
+
+async def test_a_wake_that_was_given_up_does_not_come_back_with_the_next_report(redis: RedisServer) -> None:
+    red, green = Scaler(redis), Scaler(redis)
+    async with running(red, green):
+        for each in (red, green):
+            each.workloads.register("prod/m", PUSHED | {"pushWakeTtlSeconds": "1"})
+        owner, other = await owner_and_other(red, green)
+        await other.workloads.tell(other.known("prod/m"), None)
+        await until(lambda: wake_age_seconds(owner) is not None)
+        await asyncio.sleep(1.1)
+        assert owner.known("prod/m").inbox.give_up_wake()
+        await other.workloads.tell(other.known("prod/m"), DemandReport(3.0, None, "a gateway"))
+        await until(lambda: owner.known("prod/m").inbox._reports)
+        assert wake_age_seconds(owner) is None
+
+
+async def test_what_cannot_be_read_keeps_nobody_waiting(redis: RedisServer) -> None:
+    """Bytes that are no text, and entries of another version: of those workloads alone nothing is known."""
+    red, green = Scaler(redis), Scaler(redis)
+    redis.said(b"HSET loadtide:workloads prod/\xff \xff prod/other {\r\n")
+    redis.said(b'HSET loadtide:{prod/m}:demand "from:a new gateway" "1 2 3 4" wake soon\r\n')
+    async with running(red, green):
+        owner, other = await owner_and_other(red, green)
+        await owner.decide("prod/m", 3)
+        assert await other.replicas("prod/m") == 3
+
+
 async def test_what_replicas_applied_reaches_the_owner_and_its_successor(redis: RedisServer) -> None:
     red, green = Scaler(redis), Scaler(redis)
 
