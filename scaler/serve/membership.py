@@ -11,7 +11,7 @@ from collections.abc import Callable
 import structlog
 
 from scaler.serve.lease import BEAT_SECONDS, LEASE_SECONDS, RETRY_SECONDS, Lease
-from scaler.serve.peers import Peers
+from scaler.serve.peers import Peers, is_loopback
 from scaler.serve.redis_link import RedisLink, RedisTrouble
 from scaler.serve.redis_store import Beat, RedisStore
 
@@ -138,9 +138,15 @@ class Membership:
             self.restarts += 1
         self.after_beat.set()
 
+    async def _refuses_all(self) -> bool:
+        """Whether Redis's address refuses everybody. One on loopback is a proxy of ours, where others are elsewhere."""
+        if not await self._link.refuses():
+            return False
+        return not (self.peers.elsewhere() and is_loopback(await self._link.our_address()))
+
     async def _missed(self, trouble: RedisTrouble) -> None:
         """No answer. Whether there is a Redis at all decides what an owner may do."""
-        refused = trouble.loading or await self._link.refuses()
+        refused = trouble.loading or await self._refuses_all()
         if self.lease.in_reach or self.trouble is None:
             log.warning("Redis does not answer", where=self._link.where, problem=str(trouble), refused=refused)
         self.trouble = str(trouble)

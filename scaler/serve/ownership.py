@@ -21,10 +21,11 @@ would say ``false`` for some milliseconds after the owner has said ``true``. Wit
 **Without Redis** an owner cannot renew its lease. It must not simply go on: if only *it* is cut off, its workloads have
 a new owner after 3 s. It goes on if Redis's address *refuses* connections (or its name has no address, or it is still
 loading its data): then no Redis runs that could have given anything away. Silence (a time limit, no route) proves that
-only where every other scaler says that it hears nothing either (:mod:`scaler.serve.peers`). Else a lease that ends in
-silence ends the ownership: its share of calls is ``UNAVAILABLE`` until Redis answers. In the first 3.5 s an owner whose
-writes are not confirmed does not say anything that contradicts its last confirmed answer: Redis may come back with
-that, in its old lease.
+only where every other scaler says that it hears nothing either (:mod:`scaler.serve.peers`); and so does a refusal on
+loopback while a scaler of another host lives: that is a proxy of its own. Else a lease that ends in silence ends the
+ownership: its share of calls is ``UNAVAILABLE`` until Redis answers. In the first 3.5 s an owner whose writes are not
+confirmed does not say anything that contradicts its last confirmed answer: Redis may come back with that, in its old
+lease.
 
 **When Redis is back**, with its data, with older data or with none, the owners write what they hold, under the tokens
 they have; these are higher than any that Redis can know (a token is at least the time of day in milliseconds). Nobody

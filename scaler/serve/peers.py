@@ -11,8 +11,10 @@ name, behind which it says how it stands:
 - *Whoever is about to take* the workloads of a scaler whose session has ended asks it before: it may be acting alone,
   because it has never heard of the asker. Now it has, and asks in its turn before it goes on.
 
-Who does not answer is not believed to be silent, nor to be acting. Where scalers cannot reach each other, silence ends
-every ownership when its lease ends. A door says nothing worth hiding, and takes in nothing but the asker's name.
+Who does not answer is not believed to be silent, nor to be acting; nor does a loopback address lead to a scaler of
+another host (a door is there where Redis is, behind a proxy of the scaler's own): what answers or refuses there is
+ours. Where scalers cannot reach each other, silence ends every ownership when its lease ends. A door says nothing worth
+hiding, and takes in nothing but the asker's name.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ import contextlib
 import json
 import re
 from collections.abc import Callable, Collection
+from ipaddress import ip_address
 
 import structlog
 
@@ -94,6 +97,10 @@ class Peers:
         if self._server is not None:
             self._server.close()
 
+    def elsewhere(self) -> bool:
+        """Whether a scaler of another host lives."""
+        return any(_host(member_of(session)) != _host(member_of(self._session())) for session in self._living())
+
     async def watch(self) -> None:
         """While Redis is silent, find out again and again whether it is for all; until cancelled."""
         while True:
@@ -150,17 +157,30 @@ class Peers:
             await writer.wait_closed()
 
 
+def _host(member: str) -> str:
+    """The name of the host that a scaler runs on, from its own (:class:`scaler.serve.membership.Membership`)."""
+    return member.partition("@")[0].rpartition("-")[0]
+
+
+def is_loopback(address: str | None) -> bool:
+    """Whether it is an address that means another host to each who uses it."""
+    with contextlib.suppress(ValueError):
+        return ip_address(address or "").is_loopback
+    return False
+
+
 async def _ask(member: str, asker: str) -> Standing | None:
     """What is said behind ``member``'s door; None where nothing is, or nothing that can be meant. Raises
     ConnectionRefusedError: nobody keeps that door.
     """
     _, at, door = member.rpartition("@")
     host, _, port = door.rpartition(":")
-    if not at or not port.isdecimal():
+    host = host.strip("[]")
+    if not at or not port.isdecimal() or (is_loopback(host) and _host(member) != _host(member_of(asker))):
         return None
     try:
         async with asyncio.timeout(DOOR_SECONDS):
-            reader, writer = await asyncio.open_connection(host.strip("[]"), int(port), limit=_LONGEST_WORD)
+            reader, writer = await asyncio.open_connection(host, int(port), limit=_LONGEST_WORD)
             try:
                 writer.write(f"{asker}\n".encode())
                 said = json.loads(await reader.readline())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+import socket
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -417,6 +418,30 @@ async def test_an_owner_that_acts_alone_makes_way_for_one_that_it_had_never_hear
             with pytest.raises(OwnerUnheard):
                 await red.replicas("prod/m")
     wire.close()
+
+
+async def test_a_proxy_of_its_own_that_ends_does_not_make_an_owner_go_on_alone(
+    redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sidecar that carries TLS to Redis, say: its port refuses one scaler, and the others have Redis as before."""
+    wires = Wire(redis.port), Wire(redis.port)
+    scalers = []
+    for host, wire in zip(("pod-a", "pod-b"), wires, strict=True):
+        monkeypatch.setattr(socket, "gethostname", lambda host=host: host)
+        scalers.append(Scaler(redis, wire=wire))
+    async with running(*scalers):
+        owner, other = await owner_and_other(*scalers)
+        for each in scalers:  # on loopback, where another pod finds its own
+            await until(each.ownership._membership.peers.elsewhere)
+            await each.ownership._membership.peers.close()
+        await owner.decide("prod/m", 1)
+        wires[scalers.index(owner)].close()
+        deadline = time.monotonic() + 2 * LEASE_SECONDS
+        while time.monotonic() < deadline:
+            assert not (owner.ownership.owns("prod/m") and other.ownership.owns("prod/m"))
+            await asyncio.sleep(0.02)
+        assert other.ownership.owns("prod/m")
+    wires[scalers.index(other)].close()
 
 
 async def test_an_owner_that_was_cut_off_says_nothing_of_before(redis: RedisServer) -> None:

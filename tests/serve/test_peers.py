@@ -191,6 +191,17 @@ async def test_a_name_without_a_door_is_not_asked(member: str) -> None:
         assert not await red.acts_after()
 
 
+async def test_a_loopback_address_does_not_lead_to_another_host() -> None:
+    """Redis behind a proxy in each pod: there every scaler's own address is 127.0.0.1, and so its door's."""
+    red = Scaler("pod-a-0001")
+    async with known(red), door(lambda: said("pod-b-0002")) as answers:
+        for port in (answers.rpartition(":")[2], "9"):  # our own doors answer, or refuse
+            red.answered(100.0)
+            red.living = {red.session, f"pod-b-0002@{HOST}:{port}#1"}
+            assert red.peers.elsewhere()
+            assert not await red.acts_after()
+
+
 async def test_nothing_is_taken_from_one_that_acts() -> None:
     red, green = Scaler("red"), Scaler("green")
     async with known(red, green):
