@@ -247,7 +247,7 @@ async def test_names_that_somebody_makes_up_are_not_endless() -> None:
     async with known(red):
         red.answered(100.0)
         for number in range(peers.MOST_LIVING + 20):
-            await peers._ask(red.name, f"made-up@127.0.0.1:1#{number}")
+            await peers._ask(red.name, f"invented@127.0.0.1:1#{number}")
         assert len(red.living) == peers.MOST_LIVING
 
 
