@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.real import chromium, envoy_server, prometheus_server, ray_cluster, redis_server, vllm_cpu
+from tests.real import chromium, envoy_server, prometheus_server, ray_cluster, redis_server, triton_server, vllm_cpu
 
 #: Small enough that a handful of streams fills the batch and a queue forms.
 MAX_NUM_SEQS = 8
@@ -67,6 +67,15 @@ def ray_environment() -> Path:
     try:
         return ray_cluster.install()
     except ray_cluster.Unavailable as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.fixture(scope="session")
+def triton_installation() -> triton_server.Installation:
+    """Triton and its Python backend; start servers of your own with ``triton_server.serve``."""
+    try:
+        return triton_server.install()
+    except triton_server.Unavailable as reason:
         pytest.skip(str(reason))
 
 

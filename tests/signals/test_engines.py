@@ -64,6 +64,16 @@ def test_what_lmdeploys_own_code_exposes_is_read_as_what_it_was_given() -> None:
     assert not sample.warnings
 
 
+def test_a_real_page_of_triton_is_read_as_what_was_asked_of_it() -> None:
+    """Of 155 requests 16 found the queue full, which it counts nowhere; 3 failed and 136 were answered."""
+    sample = page("triton", (BODIES / "triton-2.51.txt").read_text())
+    assert sample.gauges == {"waiting": 8.0}
+    assert sum(sample.counters["finished"].values()) == 139.0
+    (whole,) = sample.histograms["e2e"].values()
+    assert (whole.count, round(whole.sum, 2)) == (136.0, 60.04)
+    assert sample.warnings == ("running is estimated from nv_inference_compute_infer_duration_us",)
+
+
 @pytest.mark.parametrize("engine", [*HANDWRITTEN, "vllm"])
 def test_the_wrong_engines_name_is_refused_and_the_prefix_of_the_right_one_is_named(engine: str) -> None:
     body = (BODIES / ("vllm-0.32-idle.txt" if engine == "vllm" else f"{engine}.txt")).read_text()
