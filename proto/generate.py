@@ -12,11 +12,16 @@ from grpc_tools import protoc
 PROTO_DIR = Path(__file__).resolve().parent
 #: Which package the stubs of each file live in. protoc sees the .proto at this virtual path, and so writes the import
 #: of one stub by the other as ``from scaler.serve import externalscaler_pb2``; the wire package is the file's.
-PACKAGES = {"externalscaler": "scaler/serve", "podresources": "scaler/agent"}
+PACKAGES = {
+    "externalscaler": "scaler/serve",
+    "podresources": "scaler/agent",
+    "triton_repository": "scaler/consume",
+}
 #: Of a service that is only asked the messages are enough.
 STUBS = {
     "externalscaler": ("externalscaler_pb2.py", "externalscaler_pb2.pyi", "externalscaler_pb2_grpc.py"),
     "podresources": ("podresources_pb2.py", "podresources_pb2.pyi"),
+    "triton_repository": ("triton_repository_pb2.py", "triton_repository_pb2.pyi"),
 }
 
 

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from scaler.agent.agent import TARGET_HTTP, AgentOptions
-from scaler.agent.engines import PRESETS, EngineName, EngineOptions
+from scaler.agent.engines import OVER_HTTP, PRESETS, EngineName, EngineOptions
 from scaler.agent.relay import ScalerAddress
 from scaler.agent.run import run_agent
 from scaler.policy.errors import PolicyError
@@ -65,6 +65,15 @@ def agent(
             metavar="NAME",
             help="Triton: the model. Ray Serve: APPLICATION/DEPLOYMENT. Envoy: the cluster.",
             envvar="LOADTIDE_ENGINE_NAME",
+        ),
+    ] = "",
+    engine_grpc: Annotated[
+        str,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Triton's gRPC port, over which models are loaded. Unset: port 8001 where --engine-url is. none: over "
+            "HTTP, where other requests wait until the model is loaded.",
+            envvar="LOADTIDE_ENGINE_GRPC",
         ),
     ] = "",
     own_batch: Annotated[
@@ -203,6 +212,7 @@ def agent(
                 token_from(engine_key_file, "LOADTIDE_ENGINE_KEY"),
                 token_from(engine_admin_key_file, "LOADTIDE_ENGINE_ADMIN_KEY"),
                 reload_seconds,
+                engine_grpc if engine_grpc in ("", OVER_HTTP) else str(address(engine_grpc)),
             )
             if engine
             else None,

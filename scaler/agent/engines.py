@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
+from typing import Final
+from urllib.parse import urlsplit
 
 import aiohttp
 
@@ -42,6 +44,11 @@ PRESETS: Mapping[EngineName, str] = {
 }
 
 
+#: Where Triton serves gRPC unless told otherwise, and what is said where it serves none.
+TRITON_GRPC_PORT: Final = 8001
+OVER_HTTP: Final = "none"
+
+
 @frozen
 class EngineOptions:
     """One engine: where its own HTTP is, and what its adapter needs to know (see :mod:`scaler.consume`).
@@ -56,12 +63,16 @@ class EngineOptions:
     api_key: str | None = None
     admin_key: str | None = None
     reload_seconds: float = 600.0
+    grpc: str = ""
+    """Triton's gRPC port as HOST:PORT; "": port 8001 where ``url`` is, :data:`OVER_HTTP`: it is loaded over HTTP."""
 
     def __post_init__(self) -> None:
         if self.engine is EngineName.VLLM:
             return
         if not self.url:
             raise ValueError(f"--engine-url is missing: where {self.engine.value} is asked and set")
+        if self.grpc and self.engine is not EngineName.TRITON:
+            raise ValueError(f"--engine-grpc is Triton's; leave it out for {self.engine.value}")
         if self.engine in NAMES and not self.name:
             raise ValueError(f"--engine-name is missing: for {self.engine.value} it is {NAMES[self.engine]}")
         if self.engine is EngineName.RAYSERVE:
@@ -94,6 +105,14 @@ def adapter_for(options: EngineOptions, session: aiohttp.ClientSession) -> Adapt
             assert options.own_batch is not None
             return RayServe(http, application, deployment, own_batch=options.own_batch, api_key=options.api_key)
         case EngineName.TRITON:
-            return Triton(http, options.name)
+            return Triton(http, options.name, grpc=triton_grpc(options))
         case EngineName.ENVOY:
             return Envoy(http, options.name, own_batch=options.own_batch)
+
+
+def triton_grpc(options: EngineOptions) -> str:
+    """Where Triton's models are loaded over gRPC; "": nowhere, over HTTP then."""
+    if options.grpc:
+        return "" if options.grpc == OVER_HTTP else options.grpc
+    host = urlsplit(options.url).hostname or ""
+    return f"[{host}]:{TRITON_GRPC_PORT}" if ":" in host else f"{host}:{TRITON_GRPC_PORT}"

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from scaler.agent.command import _metrics_url
-from scaler.agent.engines import EngineName
+from scaler.agent.engines import EngineName, EngineOptions, triton_grpc
 from scaler.cli import app
 
 WIDE = {"COLUMNS": "250", "TERM": "dumb"}
@@ -56,6 +56,11 @@ def test_help_teaches() -> None:
             ["--engine", "rayserve", "--engine-url", "http://e", "--engine-name", "chat/M", "--workload", "c/m"],
             "--own-batch is missing",
         ),
+        (
+            ["--engine", "sglang", "--engine-url", "http://e", "--workload", "c/m", "--engine-grpc", "e:8001"],
+            "--engine-grpc is Triton's; leave it out for sglang",
+        ),
+        (["--engine", "triton", "--engine-grpc", "8001", "--workload", "c/m"], "'8001' is not HOST:PORT"),
         (["--workload", "chat/m"], "--engine is missing"),
         (["--scaler", "http://s"], "--engine is missing"),
         (["--scaler", "loadtide:8080", "--engine", "vllm", "--workload", "c/m"], "is not a URL"),
@@ -97,3 +102,16 @@ def test_where_the_guard_reads_unless_told(engine: EngineName | None, url: str) 
     assert _metrics_url(None, engine, "http://e:30000/") == url
     assert _metrics_url("", engine, "http://e:30000") == ""
     assert _metrics_url("http://x/metrics", EngineName.VLLM, "") == "http://x/metrics"
+
+
+@pytest.mark.parametrize(
+    ("url", "said", "address"),
+    [
+        ("http://127.0.0.1:8000", "", "127.0.0.1:8001"),
+        ("http://[::1]:8000/v2", "", "[::1]:8001"),
+        ("http://127.0.0.1:8000", "127.0.0.1:9001", "127.0.0.1:9001"),
+        ("http://127.0.0.1:8000", "none", ""),
+    ],
+)
+def test_where_a_triton_is_loaded_unless_told(url: str, said: str, address: str) -> None:
+    assert triton_grpc(EngineOptions(EngineName.TRITON, url, "text", grpc=said)) == address

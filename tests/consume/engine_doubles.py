@@ -5,6 +5,7 @@ Each cites the source it was written from, in words and behaviour of ours.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,8 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import aiohttp
+import grpc
 from aiohttp import web
 
+from scaler.consume import triton_repository_pb2 as messages
 from scaler.consume.engine_http import EngineHttp
 
 
@@ -104,7 +107,9 @@ class SGLangDouble:
 
 @dataclass
 class TritonDouble:
-    """Triton 2.73 by core's ``model_repository_manager``, ``model_lifecycle`` and ``model_config_utils``."""
+    """Triton as a real 2.51 answers (tests/real/test_triton_follows.py), with ``old`` as before 2.43: a load without
+    parameters then undoes an override. Later ones do so only if the repository's configuration is ``touched`` since.
+    """
 
     config: dict[str, Any] = field(
         default_factory=lambda: {
@@ -117,8 +122,11 @@ class TritonDouble:
         }
     )
     explicit: bool = True
-    loads: list[dict[str, Any]] = field(default_factory=list)
+    old: bool = False
+    touched: bool = False
+    loads: list[str | None] = field(default_factory=list)
     fails: str = ""
+    silent: bool = False
 
     def __post_init__(self) -> None:
         self.loaded = self._normalised(self.config)
@@ -134,19 +142,57 @@ class TritonDouble:
 
     async def load(self, request: web.Request) -> web.Response:
         body = await request.json()
-        self.loads.append(body)
+        status, error = self._load(body["parameters"]["config"] if "parameters" in body else None)
+        return web.json_response({"error": error}, status=status) if error else web.Response()
+
+    async def load_over_grpc(
+        self, asked: messages.RepositoryModelLoadRequest, context: grpc.aio.ServicerContext
+    ) -> messages.RepositoryModelLoadResponse:
+        if self.silent:
+            await asyncio.sleep(60)
+        assert asked.model_name == "text"
+        parameters = {name: value.string_param for name, value in asked.parameters.items()}
+        status, error = self._load(parameters.get("config"))
+        if error:
+            codes = {400: grpc.StatusCode.INVALID_ARGUMENT, 503: grpc.StatusCode.UNAVAILABLE}
+            await context.abort(codes.get(status, grpc.StatusCode.INTERNAL), error)
+        return messages.RepositoryModelLoadResponse()
+
+    @asynccontextmanager
+    async def over_grpc(self) -> AsyncIterator[str]:
+        """Serve its gRPC on loopback; gives HOST:PORT."""
+        method = grpc.unary_unary_rpc_method_handler(
+            self.load_over_grpc,
+            request_deserializer=messages.RepositoryModelLoadRequest.FromString,
+            response_serializer=messages.RepositoryModelLoadResponse.SerializeToString,
+        )
+        server = grpc.aio.server()
+        service = grpc.method_handlers_generic_handler(
+            "inference.GRPCInferenceService", {"RepositoryModelLoad": method}
+        )
+        server.add_generic_rpc_handlers((service,))
+        port = server.add_insecure_port("127.0.0.1:0")
+        await server.start()
+        try:
+            yield f"127.0.0.1:{port}"
+        finally:
+            await server.stop(0)
+
+    def _load(self, config: str | None) -> tuple[int, str]:
+        """The status and what is said of a load that fails; the loaded model then goes on serving."""
+        self.loads.append(config)
         if not self.explicit:
-            text = "explicit model load / unload is not allowed if polling is enabled"
-            return web.json_response({"error": text}, status=503)
-        wanted = json.loads(body["parameters"]["config"]) if "parameters" in body else self.config
+            return 503, "explicit model load / unload is not allowed if polling is enabled"
+        if config is None and not (self.old or self.touched):
+            return 200, ""
+        wanted = self.config if config is None else json.loads(config)
         largest = wanted["max_batch_size"]
         if any(size > largest for size in wanted["dynamic_batching"].get("preferred_batch_size", [])):
-            text = "dynamic batching preferred size must be <= max batch size for text"
-            return web.json_response({"error": text}, status=400)
+            return 500, "failed to load 'text', failed to poll from model repository"
         if self.fails:
-            return web.json_response({"error": self.fails}, status=400)  # and the loaded one goes on serving
-        self.loaded = self._normalised(wanted)
-        return web.Response()
+            return 400, f"load failed for model 'text': version 1 is at UNAVAILABLE state: Internal: {self.fails};"
+        self.loaded, self.touched = self._normalised(wanted), False
+        return 200, ""
 
     def _normalised(self, config: dict[str, Any]) -> dict[str, Any]:
         batching = dict(config.get("dynamic_batching", {}))

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import aiohttp
 import pytest
 from aiohttp import web
 
+from scaler.consume import triton_repository_pb2
 from scaler.consume.engine import EngineBatch, EngineError
 from scaler.consume.engine_http import LARGEST_BYTES, EngineHttp, NoSuchRouteError
 from scaler.consume.envoy import Envoy
@@ -16,6 +20,8 @@ from scaler.consume.ray_serve import RayServe
 from scaler.consume.sglang import SGLang
 from scaler.consume.triton import MARK, Triton
 from tests.consume.engine_doubles import EnvoyDouble, RayServeDouble, SGLangDouble, TritonDouble, serving
+
+ROOT = Path(__file__).parents[2]
 
 
 class TestSGLang:
@@ -110,18 +116,26 @@ class TestTriton:
         assert kept["threads"] == {"string_value": "4"}
         assert double.loaded["instance_group"] == double.config["instance_group"]
 
-    async def test_the_way_back_is_the_repositorys_configuration(self) -> None:
-        double = TritonDouble()
+    @pytest.mark.parametrize(
+        ("old", "touched", "loads"),
+        [(False, False, 2), (True, False, 1), (False, True, 1)],
+        ids=["2.43 and later", "before", "config.pbtxt touched"],
+    )
+    async def test_the_way_back_is_the_configuration_of_before(self, old: bool, touched: bool, loads: int) -> None:
+        """By a load without parameters where that does it, else by another override, without our mark."""
+        double = TritonDouble(old=old)
         async with serving(*double.routes()) as http:
             engine = Triton(http, "text")
             await engine.write(8)
             await engine.write(16)  # what was before is still what was before the first
             assert await engine.read() == EngineBatch(16, own=64, most=64, follows_own=False)
             assert double.loaded["dynamic_batching"]["preferred_batch_size"] == [16]
+            double.touched, before = touched, len(double.loads)
             await engine.write(64)
             assert await engine.read() == EngineBatch(64, own=64, most=64)
-        assert double.loads[-1] == {}
-        assert MARK not in double.loaded["parameters"]
+        assert double.loads[before] is None
+        assert len(double.loads) - before == loads
+        assert double.loaded == double.config
 
     async def test_nobodys_preferred_size_is_not_kept(self) -> None:
         """Triton fills in ``[max_batch_size]`` where none is said; kept as a wish, a lower one would be refused."""
@@ -130,18 +144,59 @@ class TestTriton:
             await Triton(http, "text").write(8)
         assert double.loaded["dynamic_batching"]["preferred_batch_size"] == [8]
 
-    async def test_a_load_that_fails_leaves_the_old_model(self) -> None:
+    @pytest.mark.parametrize(
+        ("over_grpc", "said"),
+        [(False, r"HTTP 400 .*out of memory"), (True, r"over gRPC .*INVALID_ARGUMENT .*out of memory")],
+    )
+    async def test_a_load_that_fails_leaves_the_old_model(self, over_grpc: bool, said: str) -> None:
         double = TritonDouble(fails="out of memory")
-        async with serving(*double.routes()) as http:
-            with pytest.raises(EngineError, match=r"HTTP 400 .*out of memory"):
-                await Triton(http, "text").write(32)
-            assert (await Triton(http, "text").read()).follows_own
+        async with serving(*double.routes()) as http, double.over_grpc() as address:
+            engine = Triton(http, "text", grpc=address if over_grpc else "")
+            with pytest.raises(EngineError, match=said):
+                await engine.write(32)
+            assert (await engine.read()).follows_own
 
-    async def test_only_explicit_model_control_takes_loads(self) -> None:
-        double = TritonDouble(explicit=False)
+    async def test_loads_go_over_grpc_where_it_is_told(self) -> None:
+        double = TritonDouble()
+        only_reads = double.routes()[:1]
+        async with serving(*only_reads) as http, double.over_grpc() as address:
+            engine = Triton(http, "text", grpc=address)
+            await engine.write(32)
+            assert await engine.read() == EngineBatch(32, own=64, most=64, follows_own=False)
+            await engine.restore()
+            assert double.loaded == double.config
+
+    async def test_grpc_that_does_not_answer_is_told(self) -> None:
+        double = TritonDouble(silent=True)
         async with serving(*double.routes()) as http:
+            async with double.over_grpc() as address:
+                engine = Triton(http, "text", grpc=address, load_timeout_seconds=0.1)
+                with pytest.raises(EngineError, match=r"no answer within 0\.1 s"):
+                    await engine.write(32)
+            with pytest.raises(EngineError, match="cannot connect; is Triton's gRPC on"):
+                await Triton(http, "text", grpc=address).write(32)
+
+    @pytest.mark.parametrize("over_grpc", [False, True])
+    async def test_only_explicit_model_control_takes_loads(self, over_grpc: bool) -> None:
+        double = TritonDouble(explicit=False)
+        async with serving(*double.routes()) as http, double.over_grpc() as address:
             with pytest.raises(EngineError, match="explicit model load"):
-                await Triton(http, "text").write(32)
+                await Triton(http, "text", grpc=address if over_grpc else "").write(32)
+
+    def test_the_layout_on_the_wire_is_tritons(self) -> None:
+        """grpc_service.proto of triton-inference-server/common, the fields that are written."""
+        asked = triton_repository_pb2.RepositoryModelLoadRequest(model_name="m")
+        asked.parameters["config"].string_param = "{}"
+        value = b"\x0a\x06config\x12\x04\x1a\x02{}"
+        assert asked.SerializeToString() == b"\x12\x01m\x1a" + bytes([len(value)]) + value
+        service = triton_repository_pb2.DESCRIPTOR.services_by_name["GRPCInferenceService"]
+        assert service.full_name == "inference.GRPCInferenceService"
+
+    def test_the_committed_stubs_are_the_generated_ones(self, tmp_path: Path) -> None:
+        pytest.importorskip("grpc_tools")
+        subprocess.run([sys.executable, ROOT / "proto" / "generate.py", tmp_path], check=True, cwd=tmp_path)
+        for stub in ("triton_repository_pb2.py", "triton_repository_pb2.pyi"):
+            assert (tmp_path / stub).read_bytes() == (ROOT / "scaler" / "consume" / stub).read_bytes(), stub
 
     @pytest.mark.parametrize(
         ("config", "said"),

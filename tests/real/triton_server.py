@@ -31,7 +31,7 @@ PYTHON = Path("backends", "python")
 READY_SECONDS = 60.0
 
 #: Answers each request with how many were in its batch. ``Y`` is refused for a negative ``X``; the parameters say how
-#: long a batch and a load take, and what batch there would be no room for.
+#: long a batch and a load take, and below what largest batch it cannot be loaded.
 MODEL = """\
 import json
 import time
@@ -44,9 +44,9 @@ class TritonPythonModel:
         config = json.loads(args["model_config"])
         told = {name: float(value["string_value"]) for name, value in config["parameters"].items() if name in KNOWN}
         self.seconds = told["seconds"]
-        time.sleep(told.get("load_seconds", 0))
-        if config["max_batch_size"] > told.get("room_for", 1e9):
-            raise triton.TritonModelException("no room for such a batch")
+        time.sleep(told["load_seconds"])
+        if config["max_batch_size"] < told["needs"]:
+            raise triton.TritonModelException("no such a batch")
 
     def execute(self, requests):
         time.sleep(self.seconds)
@@ -56,7 +56,7 @@ class TritonPythonModel:
         return [answer(each, len(requests)) for each in asked]
 
 
-KNOWN = ("seconds", "load_seconds", "room_for")
+KNOWN = ("seconds", "load_seconds", "needs")
 
 
 def answer(asked, batch):
@@ -157,13 +157,13 @@ def put(
     max_batch_size: int = 4,
     seconds: float = 0.1,
     load_seconds: float = 0.0,
-    room_for: int | None = None,
+    needs: int = 0,
     versions: Sequence[int] = (1,),
     batching: str = "",
     more: str = "",
 ) -> None:
     """Write a model into the repository; ``batching`` goes into its ``dynamic_batching``, ``more`` beside it."""
-    told = {"seconds": seconds, "load_seconds": load_seconds} | ({} if room_for is None else {"room_for": room_for})
+    told = {"seconds": seconds, "load_seconds": load_seconds, "needs": needs}
     parameters = "".join(f'parameters {{ key: "{key}" value {{ string_value: "{told[key]}" }} }}\n' for key in told)
     for version in versions:
         (models / name / str(version)).mkdir(parents=True, exist_ok=True)
@@ -173,8 +173,8 @@ def put(
 
 
 @contextmanager
-def serve(installation: Installation, folder: Path, *options: str) -> Iterator[Server]:
-    """Run one with every model in ``folder/models`` until the block ends; loads by request only (explicit)."""
+def serve(installation: Installation, folder: Path, *options: str, control: str = "explicit") -> Iterator[Server]:
+    """Run one with every model in ``folder/models`` until the block ends; ``control`` is its model control mode."""
     http, metrics, grpc = free_port(), free_port(), free_port()
     log, models = folder / "triton.log", folder / "models"
     server = Server(f"http://127.0.0.1:{http}", f"http://127.0.0.1:{metrics}/metrics", f"127.0.0.1:{grpc}", models, log)
@@ -184,7 +184,7 @@ def serve(installation: Installation, folder: Path, *options: str) -> Iterator[S
         *("--http-address", "127.0.0.1", "--http-port", str(http)),
         *("--metrics-address", "127.0.0.1", "--metrics-port", str(metrics)),
         *("--grpc-address", "127.0.0.1", "--grpc-port", str(grpc)),
-        *("--model-control-mode", "explicit", "--load-model", "*", *options),
+        *("--model-control-mode", control, *(("--load-model", "*") if control == "explicit" else ()), *options),
     ]
     variables = {**os.environ, "LD_LIBRARY_PATH": str(installation.library)}
     with log.open("wb") as output:
