@@ -19,6 +19,10 @@ from scaler.value import frozen
 #: sources: a scaler whose engines do not answer must stay reachable to say just that. None needs a thread of its own
 #: either: a blocked event loop answers no probe, and kubelet restarts it.
 HEALTH_SERVICES = ("", SERVICE, "liveness", "readiness")
+#: This one waits, once, until we have joined the other scalers (:attr:`scaler.serve.ownership.Ownership.joined`): one
+#: that cannot reach Redis must not replace, in a rollout, those that go on without it.
+_READINESS = "readiness"
+_SERVING, _NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
 #: How long calls under way may take to finish when stopping, seconds: a first call may wait one for its first tick.
 FINISH_SECONDS = 2.0
 
@@ -56,6 +60,10 @@ class GrpcServer:
     health_server: grpc.aio.Server | None = None
     health_port: int | None = None
 
+    async def join(self) -> None:
+        """Say from now on that we are ready."""
+        await self.health.set(_READINESS, _SERVING)
+
     async def stop(self, grace_seconds: float = FINISH_SECONDS) -> None:
         """Say NOT_SERVING, end the streams with OK, let calls under way finish, and close.
 
@@ -76,9 +84,11 @@ async def start_grpc(
     repeat_seconds: float = REPEAT_SECONDS,
     health_address: str | None = None,
     limits: Limits = Limits(),  # noqa: B008  a frozen value
+    joined: bool = True,
 ) -> GrpcServer:
     """Serve KEDA, health and reflection on ``address`` (``host:port``; port 0: any free one), plaintext without
     ``credentials``; and health alone, always plaintext, on ``health_address``: kubelet's probe speaks no TLS.
+    Not ``joined``: it is not ready until :meth:`GrpcServer.join`.
 
     Raises RuntimeError where an address cannot be bound.
     """
@@ -89,7 +99,8 @@ async def start_grpc(
     # The published stubs do not know the module's aio half.
     health_servicer = health.aio.HealthServicer()  # type: ignore[attr-defined, unused-ignore]
     for name in HEALTH_SERVICES:
-        await health_servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
+        ready = joined or name != _READINESS
+        await health_servicer.set(name, _SERVING if ready else _NOT_SERVING)
     health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
     reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
     port = server.add_insecure_port(address) if credentials is None else server.add_secure_port(address, credentials)

@@ -73,7 +73,7 @@ def make_app(
         if stopping.is_set():
             return web.Response(status=503, text="stopping\n")
         if not workloads.ready:
-            return web.Response(status=503, text="the first round of ticks is not complete\n")
+            return web.Response(status=503, text="no round of ticks is complete yet, or Redis was never in reach\n")
         return web.Response(text="ok\n")
 
     app.add_routes([web.get("/metrics", metrics), web.get("/healthz", healthz), web.get("/readyz", readyz)])

@@ -79,7 +79,7 @@ class SharedOwnership:
         self._compared_at = math.inf
         #: Everything has been compared once, a beat since has told which of the owners met then have ended, and these
         #: have been looked at.
-        self._looked = asyncio.Event()
+        self.joined = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
 
     @property
@@ -150,7 +150,7 @@ class SharedOwnership:
         """The sessions whose workloads can be answered for; None: all. An owner whose session has ended may have come
         to say something else meanwhile.
         """
-        if not self._looked.is_set():
+        if not self.joined.is_set():
             return self._membership.beating
         if self._lease.settled(self._workloads.mono()) and not self._membership.peers.act_alone:
             return None
@@ -188,7 +188,7 @@ class SharedOwnership:
             self._run(each)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(START_SECONDS):
-                await self._looked.wait()
+                await self.joined.wait()
 
     async def stop(self) -> None:
         """End the session, so that the others need not wait for its end."""
@@ -252,7 +252,7 @@ class SharedOwnership:
         await asyncio.gather(*(self._take_demand(name, evaluate=False) for name in unheard & self._held.keys()))
         await self._claims.balance(now)
         if beat_since:
-            self._looked.set()
+            self.joined.set()
 
     async def _register(self, name: str) -> None:
         workload = self._workloads.get(name)

@@ -145,7 +145,7 @@ class Loop:
                     self._before_tick()
                     await self._forget()
                     await self._tick_all(period, stopping)
-                    self._workloads.ready = True
+                    self._workloads.ready = self._workloads.ownership.joined.is_set()
                     due = max(due + period, self._workloads.mono())
                     await wait(stopping, due - self._workloads.mono())
             finally:

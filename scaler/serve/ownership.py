@@ -52,6 +52,7 @@ for a while: moving costs the measurements of a window, and a scaler that crashe
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from hashlib import blake2b
@@ -86,6 +87,10 @@ class Ownership(Protocol):
     @property
     def deaf(self) -> bool:
         """Whether workloads may be asked for elsewhere at present without our hearing of it."""
+
+    @property
+    def joined(self) -> asyncio.Event:
+        """Set, for good, once it is known who owns what: until then whoever is sent to us is answered by nobody."""
 
     def owns(self, name: str) -> bool:
         """Whether the workload is to be ticked here, now."""
@@ -128,6 +133,10 @@ class SoleOwner:
 
     trouble: str | None = None
     deaf = False
+
+    def __init__(self) -> None:
+        self.joined = asyncio.Event()
+        self.joined.set()
 
     def owns(self, name: str) -> bool:  # noqa: ARG002
         """Always."""

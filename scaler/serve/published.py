@@ -50,7 +50,7 @@ class PublishedWorkloads(Protocol):
 
     @property
     def ready(self) -> bool:
-        """Whether the loop has completed its first round."""
+        """Whether the loop has completed a round since it was known who owns what."""
 
     @property
     def tick_seconds(self) -> float:

@@ -14,7 +14,7 @@ from scaler.process.ending import GRACE_SECONDS, Ending
 from scaler.process.options import Address
 from scaler.serve.collector import shorten_pauses
 from scaler.serve.exporter import WorkloadCollector
-from scaler.serve.grpc_server import start_grpc
+from scaler.serve.grpc_server import GrpcServer, start_grpc
 from scaler.serve.http import make_app, start_http
 from scaler.serve.loop import FORGET_AFTER_SECONDS, Loop
 from scaler.serve.owner_metrics import OwnerCollector
@@ -120,6 +120,7 @@ async def _serve(
             RpcStatistics(registry),
             grpc_tls,
             health_address=str(listening.health) if listening.health else None,
+            joined=ownership.joined.is_set(),
         )
     except BaseException:
         await runner.cleanup()
@@ -132,14 +133,21 @@ async def _serve(
         **health,
     )
     ticking = asyncio.create_task(_tick(loop, ownership, ending), name="the loop")
+    joining = asyncio.create_task(_join(ownership, grpc_server), name="joining the other scalers")
     asked = asyncio.create_task(stopping.wait(), name="asked to stop")
     await asyncio.wait((ticking, asked), return_when=asyncio.FIRST_COMPLETED)
     stopping.set()
     ended = await asyncio.gather(ticking, grpc_server.stop(), runner.cleanup(), return_exceptions=True)
     asked.cancel()
+    joining.cancel()
     for outcome in ended:
         if isinstance(outcome, BaseException):
             raise outcome
+
+
+async def _join(ownership: Ownership, grpc_server: GrpcServer) -> None:
+    await ownership.joined.wait()
+    await grpc_server.join()
 
 
 async def _tick(loop: Loop, ownership: Ownership, ending: Ending) -> None:

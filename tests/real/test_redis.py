@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import cycle, groupby
@@ -21,10 +22,12 @@ from typing import Any
 
 import grpc
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from scaler.serve.externalscaler_pb2 import ScaledObjectRef
 from scaler.serve.externalscaler_pb2_grpc import ExternalScalerStub
-from scaler.serve.lease import BEAT_SECONDS
+from scaler.serve.keeper import START_SECONDS
+from scaler.serve.lease import BEAT_SECONDS, LEASE_SECONDS
 from tests.real.redis_server import RedisServer, Wire
 from tests.running_scaler import RunningScaler, running_scaler
 
@@ -384,3 +387,41 @@ def test_without_redis_the_owner_goes_on_alone_and_all_heals(
         assert len(said) >= 3
         assert scalers.owner(owner) is owner
         report(record_property, healed=healed, healed_empty=healed_empty)
+
+
+def serves(address: str, service: str) -> bool:
+    """What the kubelet's probe makes of it."""
+    with grpc.insecure_channel(address) as channel:
+        asked = health_pb2.HealthCheckRequest(service=service)
+        answer = health_pb2_grpc.HealthStub(channel).Check(asked, timeout=5).status
+    return bool(answer == health_pb2.HealthCheckResponse.SERVING)
+
+
+def test_one_that_has_never_reached_redis_is_not_ready_and_one_that_has_stays_so(
+    tmp_path: Path, redis: RedisServer
+) -> None:
+    """A rollout with another password, or while Redis is away, must not end those that go on with what they own."""
+
+    def serving() -> str | None:
+        log = tmp_path / "scaler.log"
+        said = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+        return next((line["grpc"] for line in said if line["event"] == "serving"), None)
+
+    redis.stop()
+    with ThreadPoolExecutor(1) as pool, ExitStack() as stack:
+        starting = pool.submit(
+            lambda: stack.enter_context(running_scaler(tmp_path, "--store", redis.url, "--tick-seconds", "0.3"))
+        )
+        address = until(20, "it serves", serving)
+        time.sleep(START_SECONDS + 1)
+        assert not serves(address, "readiness")
+        assert serves(address, "liveness")
+        assert not starting.done(), "nor is /readyz"
+        redis.start()
+        scaler = starting.result(20)
+        until(5, "it is ready", lambda: serves(address, "readiness"))
+        redis.stop()
+        time.sleep(LEASE_SECONDS + 1)
+        assert serves(address, "readiness")
+        assert scaler.text("/readyz")
+    redis.start()

@@ -35,6 +35,7 @@ class Owner(SoleOwner):
     """Owns what it is told to own, writes what it is told to write; every published part, in order."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.foreign: set[str] = set()
         self.superseded: set[str] = set()
         self.unwritten: set[str] = set()
