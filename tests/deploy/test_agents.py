@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import trustme
 import yaml
 
 from tests.agent.running_agent import beside, running_agent, until
@@ -138,6 +144,57 @@ class TestBesideAnEngine:
                     until(
                         lambda: reported(scaler) == {"qwen3-14b-abc": 8.0}, PATIENCE, "and reported by the pod's name"
                     )
+
+
+def test_it_is_let_in_where_readers_need_a_token_and_the_scaler_speaks_tls(tools: Tools, tmp_path: Path) -> None:
+    values = {"tokens": {"read": {"secret": "readers"}}, "tls": {"http": {"secret": "loadtide-http"}}}
+    (installed,) = tools.install(Release(values={**ON, **values}))
+    assert "SSL_CERT_FILE" in installed.notes
+    agent = sidecar(printed(installed))
+    pod = yaml.safe_load(ENGINE)["spec"]["template"]["metadata"] | {"name": "qwen3-14b-abc", "namespace": "chat"}
+    secrets = {"loadtide-token": "pushes", "readers": "reads"}
+    tokens = {
+        each["name"]: secrets[each["valueFrom"]["secretKeyRef"]["name"]]
+        for each in agent["env"]
+        if "secretKeyRef" in each.get("valueFrom", {})
+    }
+    authority, double = trustme.CA(), SGLangDouble(max_running_requests=64)
+    certificate = authority.issue_cert("127.0.0.1")
+    certificate.private_key_pem.write_to_path(tmp_path / "tls.key")
+    certificate.cert_chain_pems[0].write_to_path(tmp_path / "tls.crt")
+    authority.cert_pem.write_to_path(tmp_path / "ca.crt")
+    with beside(double.routes()) as engine:
+        (tmp_path / "policy.yaml").write_text(
+            "workloads:\n  chat/qwen3-14b:\n    engine: sglang\n    replicas: {min: 1, max: 4}\n"
+            f'    scrape: {{urls: ["{engine}/metrics"]}}\n    batch: {{max: 8}}\n'
+        )
+        served = ("--policy", str(tmp_path / "policy.yaml"), "--store=memory", "--tick-seconds=0.25")
+        tls = ("--http-cert", str(tmp_path / "tls.crt"), "--http-key", str(tmp_path / "tls.key"))
+        own = {"LOADTIDE_TOKEN": "pushes", "LOADTIDE_READ_TOKEN": "reads"}
+        with speaking_tls(tmp_path, *served, *tls, environment=own) as url:
+            pod["annotations"]["loadtide/engine-url"] = engine
+            told = environment(agent, pod) | tokens
+            assert told["LOADTIDE_SCALER"].startswith("https://")
+            told |= {"LOADTIDE_SCALER": url, "SSL_CERT_FILE": str(tmp_path / "ca.crt")}
+            with running_agent(tmp_path, environment=told):
+                until(lambda: double.caps == [8], PATIENCE, "the target is applied")
+
+
+@contextmanager
+def speaking_tls(folder: Path, *arguments: str, environment: dict[str, str]) -> Iterator[str]:
+    """A scaler whose HTTP is TLS; gives its URL."""
+    log, words = folder / "scaler.log", (sys.executable, "-m", "scaler", "serve", "--grpc=127.0.0.1:0")
+    with log.open("wb") as sink:
+        process = subprocess.Popen(
+            [*words, "--http=127.0.0.1:0", *arguments], stderr=sink, stdout=sink, env=os.environ | environment
+        )
+    try:
+        until(lambda: '"event": "serving"' in log.read_text(), PATIENCE, "it serves")
+        (said,) = [line for line in map(json.loads, log.read_text().splitlines()) if line["event"] == "serving"]
+        yield f"https://{said['http']}"
+    finally:
+        process.terminate()
+        process.wait(20)
 
 
 def environment(agent: Manifest, pod: Manifest) -> dict[str, str]:

@@ -24,6 +24,11 @@ spec:
             - name: LOADTIDE_TOKEN          # the scaler's push token, copied into this namespace
               valueFrom:
                 secretKeyRef: {name: {{ .Values.tokens.push.secret | default "loadtide-token" | quote }}, key: {{ .Values.tokens.push.key | quote }}, optional: true}
+            {{- if .Values.tokens.read.secret }}
+            - name: LOADTIDE_READ_TOKEN     # its read token, likewise: without it no target is told
+              valueFrom:
+                secretKeyRef: {name: {{ .Values.tokens.read.secret | quote }}, key: {{ .Values.tokens.read.key | quote }}, optional: true}
+            {{- end }}
           ports:
             - {name: agent, containerPort: 9410}
           livenessProbe:
