@@ -15,6 +15,7 @@ from scaler.agent.agent import TARGET_HTTP, AgentOptions
 from scaler.agent.engines import OVER_HTTP, PRESETS, EngineName, EngineOptions
 from scaler.agent.relay import ScalerAddress
 from scaler.agent.run import run_agent
+from scaler.policy.addresses import is_http_url, no_url
 from scaler.policy.errors import PolicyError
 from scaler.policy.layers import PolicyFile
 from scaler.policy.model import Policy
@@ -245,8 +246,8 @@ def _policy(path: Path | None, workload: str, preset: str) -> Policy:
 def _scaler(url: str, workload: str, token_file: Path | None, read_token_file: Path | None) -> ScalerAddress | None:
     if not url:
         return None
-    if not url.startswith(("http://", "https://")):
-        raise ValueError(f"--scaler {url!r} is not a URL; write for example http://loadtide.loadtide.svc:8080")
+    if not is_http_url(url):
+        raise ValueError(f"--scaler: {no_url(url, 'http://loadtide.loadtide.svc:8080')}")
     return ScalerAddress(
         url,
         workload,

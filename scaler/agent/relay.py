@@ -25,6 +25,7 @@ from scaler.consume.contract import (
     hold,
     valid_seconds,
 )
+from scaler.policy.addresses import shown_text
 from scaler.value import frozen
 
 log = structlog.get_logger(__name__)
@@ -198,4 +199,4 @@ async def _body(answer: aiohttp.ClientResponse, most_bytes: int) -> bytes:
 def _words(error: Exception) -> str:
     if isinstance(error, TimeoutError):
         return "the scaler does not answer"
-    return str(error)[:200] or type(error).__name__
+    return shown_text(str(error))[:200] or type(error).__name__

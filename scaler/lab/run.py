@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 
 import typer
 
+from scaler.policy.addresses import is_http_url, no_url, shown_url, to_complete
 from scaler.process.options import Address, address, failed
 
 WORKLOAD = "demo/chat"
@@ -98,16 +99,16 @@ def write_policy(path: Path, engine: str) -> str | None:
     if engine in text:
         return None
     return (
-        f"{path} does not name this run's engine, {engine}, and is left as it is. To let it follow, write there:\n"
-        f"      {urls_line(engine)}"
+        f"{path} does not name this run's engine, {shown_url(engine)}, and is left as it is. To let it follow, write "
+        f"there:\n      {urls_line(to_complete(engine))}"
     )
 
 
 def metrics_url(engine: str) -> str:
     """The engine's metrics URL; ``http://host:8000`` means its ``/metrics``. Raises ``typer.BadParameter``."""
+    if not is_http_url(engine):
+        raise typer.BadParameter(no_url(engine, "http://host:8000/metrics"))
     parts = urlsplit(engine)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise typer.BadParameter(f"{engine!r} is not a URL; write for example http://host:8000/metrics")
     return engine if parts.path not in ("", "/") else f"{parts.scheme}://{parts.netloc}/metrics"
 
 
@@ -248,7 +249,7 @@ def demo(
                 TOLD.format(
                     workload=WORKLOAD,
                     what="a stand-in for vLLM" if engine is None else "a vLLM",
-                    engine=watched,
+                    engine=shown_url(watched),
                     page=f"http://{addresses[0]}",
                     loadtide=_shortest(loadtide),
                     grpc=addresses[1],

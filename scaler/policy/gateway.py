@@ -6,8 +6,8 @@ from typing import Annotated, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from scaler.policy.addresses import is_http_url, no_url
 from scaler.policy.group import Group
-from scaler.policy.sources import is_http_url
 from scaler.policy.texts import Texts
 
 GatewayName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")]
@@ -33,7 +33,7 @@ class Gateway(Group):
     def _http_urls(cls, urls: tuple[str, ...]) -> tuple[str, ...]:
         for url in urls:
             if not is_http_url(url):
-                raise ValueError(f"{url!r} is not a URL; write for example http://envoy:9901/stats/prometheus")
+                raise ValueError(no_url(url, "http://envoy:9901/stats/prometheus"))
         if len(set(urls)) != len(urls):
             raise ValueError("the same URL stands here twice, and would be counted twice")
         return urls

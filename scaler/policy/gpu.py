@@ -7,8 +7,8 @@ from typing import Annotated, Final, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from scaler.policy.addresses import is_http_url, no_url
 from scaler.policy.group import Group
-from scaler.policy.sources import is_http_url
 from scaler.policy.texts import Texts
 
 _LABEL_NAME: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*", re.ASCII)
@@ -41,7 +41,7 @@ class Gpu(Group):
     def _http_urls(cls, urls: tuple[str, ...]) -> tuple[str, ...]:
         for url in urls:
             if not is_http_url(url):
-                raise ValueError(f"{url!r} is not a URL; write for example http://dcgm-exporter:9400/metrics")
+                raise ValueError(no_url(url, "http://dcgm-exporter:9400/metrics"))
         if len(set(urls)) != len(urls):
             raise ValueError("the same URL stands here twice; each exporter's URL is wanted once")
         return urls

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, field_validator, model_validator
 
 from scaler.policy import promql
+from scaler.policy.addresses import is_http_url
 from scaler.policy.group import Group
 from scaler.policy.texts import Texts
 from scaler.policy.tls import Tls
@@ -122,13 +123,9 @@ class PrometheusServer(Group):
     @field_validator("url")
     @classmethod
     def _address_of_an_api(cls, url: str) -> str:
-        try:
-            parts = urlsplit(url)
-            usable = parts.scheme in ("http", "https") and bool(parts.hostname) and not any(map(str.isspace, url))
-        except ValueError:
-            usable = False
-        if not usable:
+        if not is_http_url(url):
             raise ValueError("is not a URL; write for example http://prometheus.monitoring.svc:9090")
+        parts = urlsplit(url)
         if parts.username is not None or parts.password is not None:
             raise ValueError("has credentials in it; write them under basic: with a password_file")
         if parts.query or parts.fragment:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from typing import Annotated, Literal, Self
-from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
+from scaler.policy.addresses import is_http_url, no_url
 from scaler.policy.group import Group
 from scaler.policy.tls import Tls
 
@@ -15,14 +15,6 @@ _HOST = r"(?=.{1,253}:)[a-z0-9_][-a-z0-9_]*(\.[a-z0-9_][-a-z0-9_]*)*\.?"
 _HOST_PORT = re.compile(rf"{_HOST}:\d{{1,5}}", re.ASCII | re.IGNORECASE)
 _SERVICE_PORT = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?:([1-9]\d{0,4}|[a-z0-9-]{1,15})", re.ASCII)
 _OBJECT_NAME = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([-a-z0-9.]*[a-z0-9])?", re.ASCII)
-
-
-def is_http_url(url: str) -> bool:
-    try:
-        parts = urlsplit(url)
-        return parts.scheme in ("http", "https") and bool(parts.hostname) and not any(map(str.isspace, url))
-    except ValueError:
-        return False
 
 
 class Scrape(Group):
@@ -63,7 +55,7 @@ class Scrape(Group):
     def _http_urls(cls, urls: tuple[str, ...]) -> tuple[str, ...]:
         for url in urls:
             if not is_http_url(url):
-                raise ValueError(f"{url!r} is not a URL; write for example http://vllm:8000/metrics")
+                raise ValueError(no_url(url, "http://vllm:8000/metrics"))
         if len(set(urls)) != len(urls):
             raise ValueError("the same URL stands here twice; each replica's URL is wanted once")
         return urls

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
@@ -13,8 +14,8 @@ import aiohttp
 import typer
 from pydantic import ValidationError
 
+from scaler.policy.addresses import has_login, is_http_url, no_url, shown_url, to_complete, without_login
 from scaler.policy.prometheus import PrometheusServer
-from scaler.policy.sources import is_http_url
 from scaler.probe.fetch import UnreachableError, fetch_page
 from scaler.probe.page import look_at_page
 from scaler.probe.prometheus import look_at_prometheus
@@ -75,8 +76,12 @@ def probe(
     """
     address = _without_api(url)
     if not is_http_url(address):
-        raise typer.BadParameter(f"{url!r} is not a URL; write for example http://localhost:8000/metrics")
+        raise typer.BadParameter(no_url(url, "http://localhost:8000/metrics"))
     headers = dict(map(_header, header or ()))
+    if has_login(address) and any(name.lower() == "authorization" for name in headers):
+        raise typer.BadParameter(
+            "the URL's user and password make an Authorization header too, and a request has one; leave out either"
+        )
     try:
         register_presets(presets)
         report = asyncio.run(_looked_at(address, headers, engine, model, timeout_seconds))
@@ -84,14 +89,14 @@ def probe(
         typer.secho(str(error), err=True)
         raise typer.Exit(2) from error
     except UnreachableError as error:
-        typer.secho(f"{address}: {error}", err=True)
+        typer.secho(f"{shown_url(address)}: {error}", err=True)
         raise typer.Exit(2) from error
     if only_policy:
         typer.echo(report.policy, nl=False)
         for warning in report.warnings if report.usable else (report.what, *report.warnings):
             typer.secho(f"warning: {warning}", err=True)
     else:
-        show(report, address)
+        show(report, shown_url(address))
     raise typer.Exit(0 if report.usable else 1)
 
 
@@ -104,18 +109,20 @@ async def _looked_at(
     async with aiohttp.ClientSession() as session:
         try:
             body = await fetch_page(session, url, headers, timeout_seconds)
-            report = look_at_page(body, url, time.time(), engine=engine, model=model)
+            report = look_at_page(body, to_complete(url), time.time(), engine=engine, model=model)
         except (RefusedError, ExpositionError) as error:
             no_page = str(error)
         else:
-            return _with_headers_told(report, headers)
+            return _with_secrets_told(report, headers, url)
+        address, login = without_login(url)
+        sent = {**headers, **({} if login is None else {"Authorization": login})}
         try:
             server = PrometheusServer.model_validate(
-                {"url": url, "headers": dict(headers), "timeout_seconds": timeout_seconds}
+                {"url": address, "headers": sent, "timeout_seconds": timeout_seconds}
             )
             api = Api(server)
             return await look_at_prometheus(
-                lambda query: api.ask(session, query), server.url, headers, engine=engine, model=model
+                lambda query: api.ask(session, query), server.url, sent, engine=engine, model=model
             )
         except ValidationError as error:
             no_api = "; ".join(part["msg"].removeprefix("Value error, ") for part in error.errors(include_url=False))
@@ -128,11 +135,14 @@ async def _looked_at(
     )
 
 
-def _with_headers_told(report: Report, headers: Mapping[str, str]) -> Report:
-    if not headers or not report.usable:
-        return report
-    told = "headers were sent with this probe; the scaler reads pages without any, so it must be let in otherwise"
-    return Report(report.what, True, report.facts, report.families, (*report.warnings, told), report.policy)
+def _with_secrets_told(report: Report, headers: Mapping[str, str], url: str) -> Report:
+    """The report with warnings of what the scaler would not send, and of what the policy lines do not repeat."""
+    told = []
+    if headers:
+        told.append("headers were sent with this probe; the scaler reads pages without any: let it in otherwise")
+    if to_complete(url) != url:
+        told.append("the URL's user, password and query are not repeated: complete the policy's urls with them")
+    return replace(report, warnings=(*report.warnings, *told)) if report.usable else report
 
 
 def _guesses(url: str, no_page: str) -> tuple[str, ...]:

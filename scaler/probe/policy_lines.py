@@ -104,9 +104,9 @@ class Declared:
     gpus_told: bool | None = None
 
 
-def prometheus_lines(url: str, headers: Iterable[str], workloads: Sequence[Declared], left_out: int) -> str:
-    """A source and workloads that are read from it. ``headers`` are names of headers that were sent: their values may
-    be secrets and do not stand here.
+def prometheus_lines(url: str, headers: Mapping[str, str], workloads: Sequence[Declared], left_out: int) -> str:
+    """A source and workloads that are read from it. ``headers`` are those that were sent: their values may be secrets
+    and do not stand here.
     """
     lines = [*_source_lines(url, headers), "workloads:"]
     taken: list[str] = []
@@ -129,7 +129,7 @@ def prometheus_lines(url: str, headers: Iterable[str], workloads: Sequence[Decla
     return "\n".join(lines) + "\n"
 
 
-def gpu_source_lines(url: str, headers: Iterable[str]) -> str:
+def gpu_source_lines(url: str, headers: Mapping[str, str]) -> str:
     """A source that has GPU telemetry alone, and a workload that reads it there beside its engines."""
     return (
         "\n".join(_source_lines(url, headers))
@@ -142,10 +142,12 @@ workloads:
     )
 
 
-def _source_lines(url: str, headers: Iterable[str]) -> Iterator[str]:
+def _source_lines(url: str, headers: Mapping[str, str]) -> Iterator[str]:
     yield from ("sources:", "  main:", f"    url: {quoted(url)}")
-    for header in headers:
-        if header.lower() == "authorization":
+    for header, value in headers.items():
+        if header.lower() == "authorization" and value.lower().startswith("basic "):
+            yield "    # basic: {username: USER, password_file: /etc/loadtide/password}  # as you gave them"
+        elif header.lower() == "authorization":
             yield "    # bearer_token_file: /etc/loadtide/token  # a file with the token you gave"
         else:
             yield f"    # headers: {{{header}: ...}}  # as you gave it"

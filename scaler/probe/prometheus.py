@@ -55,9 +55,9 @@ class Held:
 
 
 async def look_at_prometheus(
-    ask: Ask, url: str, headers: Iterable[str], *, engine: str | None = None, model: str | None = None
+    ask: Ask, url: str, headers: Mapping[str, str], *, engine: str | None = None, model: str | None = None
 ) -> Report:
-    """What the Prometheus at ``url`` holds; ``ask`` evaluates a query. ``headers`` are the names of those sent.
+    """What the Prometheus at ``url`` holds; ``ask`` evaluates a query. ``headers`` are those that were sent.
 
     Raises :class:`~scaler.signals.prometheus.api.QueryError`, and :class:`~scaler.signals.family.PresetError` for an
     ``engine`` that is not known.
@@ -147,7 +147,7 @@ def _match(preset: Preset, labels: Mapping[str, str]) -> dict[str, str]:
 
 def _report(
     url: str,
-    headers: Iterable[str],
+    headers: Mapping[str, str],
     series: Mapping[str, int],
     held: Sequence[Held],
     less: Sequence[Fit],

@@ -7,6 +7,9 @@ from typing import Any
 
 import aiohttp
 
+from scaler.policy.addresses import has_login, is_http_url, no_url, shown_url
+from scaler.signals.http_body import trouble
+
 #: Nobody waits longer than this at a prompt, seconds.
 PATIENCE_SECONDS = 10.0
 
@@ -39,11 +42,16 @@ async def end_override(url: str, workload: str, token: str | None) -> dict[str, 
 def _address(url: str, workload: str) -> str:
     if workload.count("/") != 1 or not all(workload.split("/")):
         raise ScalerUnreachable(f"{workload!r} is no workload; write the ScaledObject's namespace/name")
+    if not is_http_url(url):
+        raise ScalerUnreachable(f"--url: {no_url(url, 'http://127.0.0.1:8080')}")
     return f"{url.rstrip('/')}/v1/workloads/{workload}"
 
 
 async def _answer(method: str, address: str, token: str | None, body: dict[str, Any] | None = None) -> dict[str, Any]:
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    shown = shown_url(address)
+    if token is not None and has_login(address):
+        raise ScalerUnreachable(f"{shown}: a token and a URL with user and password; a request shows one, so leave one")
     try:
         async with (
             aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=PATIENCE_SECONDS), headers=headers) as session,
@@ -52,9 +60,11 @@ async def _answer(method: str, address: str, token: str | None, body: dict[str, 
             document = await response.json()
             if response.status == 200:
                 return dict(document)
-            raise ScalerUnreachable(f"{address}: {document.get('error', f'HTTP {response.status}')}")
+            raise ScalerUnreachable(f"{shown}: {document.get('error', f'HTTP {response.status}')}")
     except (json.JSONDecodeError, aiohttp.ContentTypeError, AttributeError) as error:
-        raise ScalerUnreachable(f"{address}: no loadtide answers there; is --url right?") from error
-    except (aiohttp.ClientError, TimeoutError, ValueError) as error:
-        what = str(error) or type(error).__name__
-        raise ScalerUnreachable(f"{address}: {what}. Is `loadtide serve` running there? See --url") from error
+        raise ScalerUnreachable(f"{shown}: no loadtide answers there; is --url right?") from error
+    except TimeoutError as error:
+        what = f"no answer within {PATIENCE_SECONDS:g} s"
+        raise ScalerUnreachable(f"{shown}: {what}. Is `loadtide serve` running there? See --url") from error
+    except (aiohttp.ClientError, OSError, UnicodeError) as error:
+        raise ScalerUnreachable(f"{shown}: {trouble(error)}. Is `loadtide serve` running there? See --url") from error

@@ -14,6 +14,7 @@ from typing import Final
 import aiohttp
 
 from scaler import __version__
+from scaler.policy.addresses import shown_text, shown_url
 
 #: What every request says of itself. Give the request ``auto_decompress=False`` and ``allow_redirects=False``.
 HEADERS: Final = {"Accept-Encoding": "gzip", "User-Agent": f"loadtide/{__version__}"}
@@ -29,7 +30,7 @@ class RefusedError(Exception):
 def refuse_redirect(response: aiohttp.ClientResponse) -> None:
     """Raise :class:`RefusedError` for a redirect: it leads to a login page, or to a server that nobody named."""
     if response.status in range(300, 400) and (location := response.headers.get("Location")):
-        target = ascii(location.partition("?")[0][:120])  # what follows may be a secret; bytes may be anything
+        target = ascii(shown_url(location)[:120])  # bytes may be anything
         raise RefusedError(f"HTTP {response.status}: redirected to {target}, which is not followed (a login page?)")
 
 
@@ -105,4 +106,4 @@ def trouble(error: Exception) -> str:
         case aiohttp.ClientResponseError():
             return "the answer is not HTTP"
         case _:
-            return f"{type(error).__name__}: {error}"
+            return f"{type(error).__name__}: {shown_text(str(error))}"

@@ -190,9 +190,8 @@ def test_policy_lines_are_accepted_whatever_a_label_holds(model: str, other: str
     file = PolicyFile.parse("p.yaml", scrape_lines(URL, "vllm", [model, other], model))
     assert file.resolve(file.workloads[0]).policy.scrape.model_name == model
     match = {"namespace": other or "n", "model_name": model}
-    text = prometheus_lines(
-        "http://prometheus:9090", ["Authorization", "X-Scope-OrgID"], [Declared("vllm", match)] * 3, 7
-    )
+    sent = {"Authorization": "Bearer s", "X-Scope-OrgID": "chat"}
+    text = prometheus_lines("http://prometheus:9090", sent, [Declared("vllm", match)] * 3, 7)
     file = PolicyFile.parse("p.yaml", text)
     assert len(file.workloads) == 3
     assert all(dict(file.resolve(name).policy.prometheus.match) == match for name in file.workloads)
@@ -201,7 +200,7 @@ def test_policy_lines_are_accepted_whatever_a_label_holds(model: str, other: str
 def test_the_gpus_of_a_prometheus_are_declared_where_its_series_tell_whose_they_are() -> None:
     match = {"namespace": "chat", "model_name": "m"}
     told, untold, none = (
-        prometheus_lines("http://prometheus:9090", [], [Declared("vllm", match, gpus_told=each)], 0)
+        prometheus_lines("http://prometheus:9090", {}, [Declared("vllm", match, gpus_told=each)], 0)
         for each in (True, False, None)
     )
     assert PolicyFile.parse("p.yaml", told).resolve("chat/m").policy.gpu.source == "main"

@@ -413,7 +413,13 @@ class TestUrl:
     def test_a_password_is_not_shown(self) -> None:
         assert RedisLink("redis://user:secret@redis:6380/2").where == "redis:6380"
 
-    @pytest.mark.parametrize("url", ["memcached://redis:6379", "redis://", "redis:///0", "http://u:secret@redis"])
+    @pytest.mark.parametrize(
+        "url",
+        [
+            *("memcached://redis:6379", "redis://", "redis:///0", "http://u:secret@redis"),
+            *("redis://u:secret/1@redis:6379", "redis://:secret/1@redis:6379"),
+        ],
+    )
     def test_another_kind_of_url_is_refused_without_its_secret(self, url: str) -> None:
         with pytest.raises(ValueError, match="for example redis://") as refusal:
             RedisLink(url)

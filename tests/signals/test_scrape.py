@@ -207,7 +207,7 @@ async def test_a_name_that_does_not_resolve_is_said_so() -> None:
     assert failure.reason == "the host's name does not resolve"
 
 
-@pytest.mark.parametrize("url", ["http://127.0.0.1:99999/metrics", "http://.../metrics"])
+@pytest.mark.parametrize("url", [f"http://{'a' * 300}/metrics", "http://.../metrics"])
 async def test_an_address_that_cannot_be_is_a_failure_and_no_exception(url: str) -> None:
     (failure,) = await read(url)
     assert isinstance(failure, ReadFailure)

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from scaler.lab.backtest.span import Span, read_duration, read_time
 from scaler.lab.backtest.study import Setting
+from scaler.policy.addresses import has_login, is_http_url, shown_text, shown_url
 from scaler.policy.errors import PolicyError
 from scaler.policy.layers import PolicyFile, Resolved
 from scaler.policy.prometheus import PrometheusServer
@@ -89,7 +90,7 @@ def _resolved(file: PolicyFile, options: Options) -> Resolved:
         raise ValueError(str(error).replace("metadata ", "--set ")) from error
     unknown = [warning for warning in resolved.warnings if warning.startswith("unknown key")]
     if unknown:
-        raise ValueError("\n".join(f"--set: {warning}" for warning in unknown))
+        raise ValueError("\n".join(f"--set: {shown_text(warning)}" for warning in unknown))
     labels = labels_meant(options.match)
     if not labels:
         return resolved
@@ -113,14 +114,17 @@ def server_meant(file: PolicyFile, name: str | None, options: Options) -> Promet
     if name in file.sources:
         return file.sources[name].model_copy(update={"timeout_seconds": _TIMEOUT_SECONDS})
     if "://" not in name and file.sources:
-        there = ", ".join(file.sources)
-        raise ValueError(f"--prometheus {name}: neither a URL nor a source of the policy file, which has {there}")
+        what = f"neither a URL nor a source of the policy file, which has {', '.join(file.sources)}"
+        raise ValueError(f"--prometheus {shown_url(name)}: {what}")
+    if is_http_url(name) and has_login(name):
+        what = "has a user and a password in it; give them by --basic-user and --basic-password-file"
+        raise ValueError(f"--prometheus {shown_url(name)}: {what}")
     try:
         return PrometheusServer.model_validate(
             {**_credentials(options), "url": name, "timeout_seconds": _TIMEOUT_SECONDS}
         )
     except ValidationError as error:
-        raise ValueError(f"--prometheus {name}: {_told(error)}") from error
+        raise ValueError(f"--prometheus {shown_url(name)}: {_told(error)}") from error
 
 
 def _credentials(options: Options) -> dict[str, Any]:
@@ -142,7 +146,7 @@ def _credentials(options: Options) -> dict[str, Any]:
 
 def _policy_source(options: Options) -> str:
     source = "the defaults" if options.policy is None else str(options.policy)
-    return f"{source} with {', '.join(options.values)}" if options.values else source
+    return shown_text(f"{source} with {', '.join(options.values)}") if options.values else source
 
 
 def labels_meant(match: tuple[str, ...]) -> dict[str, str]:
@@ -153,8 +157,10 @@ def labels_meant(match: tuple[str, ...]) -> dict[str, str]:
 def _told(error: ValidationError) -> str:
     """What is wrong, without the values: one of them may be a secret."""
     parts = error.errors(include_url=False, include_input=False)
-    return "; ".join(
-        f"{'.'.join(map(str, part['loc']))} {part['msg'].removeprefix('Value error, ')}".strip() for part in parts
+    return shown_text(
+        "; ".join(
+            f"{'.'.join(map(str, part['loc']))} {part['msg'].removeprefix('Value error, ')}".strip() for part in parts
+        )
     )
 
 
@@ -168,7 +174,7 @@ def _header(text: str) -> tuple[str, str]:
 def _pair(text: str, option: str, example: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name.strip() or not value.strip():
-        raise ValueError(f"{option} {text}: write KEY=VALUE, for example {option} {example}")
+        raise ValueError(f"{option} {shown_text(text)}: write KEY=VALUE, for example {option} {example}")
     return name.strip(), value.strip()
 
 

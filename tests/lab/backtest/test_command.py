@@ -220,7 +220,7 @@ def test_what_cannot_be_meant_is_said_before_anything_is_asked(
     [
         ("http://127.0.0.1:9/", "connection refused"),
         ("prometheus:9090", "is not a URL; write for example http://prometheus.monitoring.svc:9090"),
-        ("http://me:secret@prometheus:9090", "has credentials in it; write them under basic"),
+        ("http://me:secret@prometheus:9090", "give them by --basic-user and --basic-password-file"),
         ("http://prometheus:9090/api/v1/query", "leads into the API"),
     ],
 )
