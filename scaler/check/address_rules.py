@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from scaler.check.edit import Write
 from scaler.check.rule import Hit, Rule, Severity
 from scaler.check.subjects import ScaledObject, same
+from scaler.policy.addresses import shown_url
 
 #: What KEDA's external scaler takes from a TriggerAuthentication only.
 _CERTIFICATES = ("caCert", "tlsClientCert", "tlsClientKey")
@@ -21,17 +22,17 @@ def scaler_address(scaled: ScaledObject) -> Iterator[Hit]:
         if not address:
             yield Hit(path, "scalerAddress is missing: KEDA does not know where loadtide is", _ADDRESS_FIX)
             continue
-        bare = re.sub(r"^[a-z]+://(?!/)/?", "", address).rstrip("/")
+        bare = re.sub(r"^[a-z]+://(?!/)/?", "", address).rstrip("/").rpartition("@")[2]
         host, colon, port = bare.rpartition(":")
         if bare != address:
             yield Hit(
                 path,
-                f"scalerAddress {address} is a URL, and gRPC takes HOST:PORT",
+                f"scalerAddress {shown_url(address)} is a URL, and gRPC takes HOST:PORT",
                 f"scalerAddress: {bare}",
                 (Write(path, bare),),
             )
         if not colon or not port.isdecimal():
-            yield Hit(path, f"scalerAddress {address} has no port", f"scalerAddress: {bare}:6000")
+            yield Hit(path, f"scalerAddress {shown_url(address)} has no port", f"scalerAddress: {bare}:6000")
         elif _is_loopback(host):
             yield Hit(path, f"{host} is KEDA's own pod, not loadtide's", _ADDRESS_FIX)
 

@@ -10,7 +10,8 @@ from scaler.check.edit import Edit, corrected
 from scaler.check.manifest import Content, Manifest, PolicyText, read_content
 from scaler.check.rule import Finding, Hit, Rule
 from scaler.check.subjects import Estate, estate_of
-from scaler.check.table import ENGINE_RULES, NOT_OURS, POLICY, POLICY_WARNING, SCALED_OBJECT_RULES, YAML
+from scaler.check.table import ENGINE_RULES, NOT_OURS, POLICY, POLICY_WARNING, SCALED_OBJECT_RULES, WRONG_TYPE, YAML
+from scaler.check.types import wrong_types
 from scaler.policy.document import read_all
 from scaler.policy.errors import PolicyError
 from scaler.policy.keys import dotted
@@ -69,13 +70,20 @@ def _examine(texts: Mapping[str, str], ignored: Collection[str]) -> list[_Found]
     contents = [read_content(file, text) for file, text in texts.items()]
     estate, policies = estate_of(contents)
     found = [*_of_reading(contents, estate), *_of_policies(policies)]
+    refused = [manifest for manifest in estate.manifests if any(wrong_types(manifest))]
+    for manifest in refused:
+        found += _apply((WRONG_TYPE,), manifest, manifest)
     for scaled in estate.scaled_objects():
+        if any(scaled.manifest is each for each in refused):
+            continue
         found += _apply(SCALED_OBJECT_RULES, scaled, scaled.manifest)
         for warning in scaled.warnings:
             if not warning.startswith(_SAID_BY_RULES) and not _said_in_file(warning, scaled.manifest, estate):
                 line = scaled.manifest.line((*scaled.ours[0].path, "metadata"))
                 found.append(_found(POLICY_WARNING, scaled.manifest.file, line, warning))
     for pods in estate.engine_pods():
+        if any(pods.manifest is each for each in refused):
+            continue
         found += _apply(ENGINE_RULES, pods, pods.manifest)
     lines = {file: text.split("\n") for file, text in texts.items()}
     kept = [
@@ -109,8 +117,10 @@ def _of_reading(contents: list[Content], estate: Estate) -> Iterator[_Found]:
         for problem in content.problems:
             where = f"{dotted(problem.path)} " if problem.path else ""
             yield _found(YAML, content.file, problem.line, where + problem.text)
-        if not content.manifests and not content.policies and not content.problems:
+        if not (content.manifests or content.policies or content.problems or content.strays):
             yield _found(NOT_OURS, content.file, 1, "there is no Kubernetes object and no policy in this file")
+        for line, said, fix in content.strays:
+            yield _found(WRONG_TYPE, content.file, line, said, fix)
     for trigger in estate.strangers():
         line = trigger.manifest.line(trigger.path)
         yield _found(

@@ -17,6 +17,8 @@ from scaler.value import frozen
 VALUES_LIMIT = 2_000_000
 
 
+#: What makes a mapping an object.
+_OBJECT_KEYS = {"apiVersion", "kind"}
 #: Sections that tell a policy file even if misspelt. Others resemble other files' words (``resources``).
 _TELLING = ("defaults", "policies", "workloads", "tenancy")
 
@@ -103,12 +105,15 @@ class PolicyText:
 
 @frozen
 class Content:
-    """What one file holds. ``problems`` are what is wrong with it as YAML."""
+    """What one file holds. ``problems`` are what is wrong with it as YAML; ``strays`` objects that stand where none
+    can, each by its line, what is wrong and what to write instead.
+    """
 
     file: str
     manifests: tuple[Manifest, ...]
     policies: tuple[PolicyText, ...]
     problems: tuple[Problem, ...]
+    strays: tuple[tuple[int, str, str], ...] = ()
 
 
 def read_content(file: str, text: str) -> Content:
@@ -117,6 +122,7 @@ def read_content(file: str, text: str) -> Content:
     manifests: list[Manifest] = []
     policies: list[PolicyText] = []
     problems: list[Problem] = []
+    strays: list[tuple[int, str, str]] = []
     for document in documents:
         if is_policy(document.value):
             # The policy room reads it itself, and says what is wrong with it.
@@ -124,11 +130,12 @@ def read_content(file: str, text: str) -> Content:
             continue
         problems += document.problems
         manifests += _objects(file, text, document)
+        strays += _strays(document)
     if policies and len(documents) > 1:
         policies = policies[:1]
     for manifest in manifests:
         policies += _carried(manifest)
-    return Content(file, tuple(manifests), tuple(policies), tuple(problems))
+    return Content(file, tuple(manifests), tuple(policies), tuple(problems), tuple(strays))
 
 
 def is_policy(value: object) -> bool:
@@ -149,6 +156,24 @@ def _objects(file: str, text: str, document: Document) -> Iterator[Manifest]:
                 yield Manifest(file, text, document, ("items", index), item)
     elif "kind" in value:
         yield Manifest(file, text, document, (), value)
+
+
+def _strays(document: Document) -> Iterator[tuple[int, str, str]]:
+    """Objects in a list, which no document is, and one without a kind."""
+    value = document.value
+    if isinstance(value, list) and any(isinstance(each, Mapping) and each.keys() & _OBJECT_KEYS for each in value):
+        said = "a list of objects stands here, and a document is one object: nothing in it is applied"
+        yield document.line(()), said, '# without the "- ": documents divided by ---; or kind: List with items:'
+    elif isinstance(value, Mapping) and "kind" not in value and "apiVersion" in value:
+        yield (
+            document.line(("apiVersion",)),
+            "the object has no kind: the API server refuses that",
+            "kind: ScaledObject",
+        )
+    items = value.get("items") if isinstance(value, Mapping) and str(value.get("kind", "")).endswith("List") else ()
+    for index, item in enumerate(items if isinstance(items, list) else ()):
+        if not isinstance(item, Mapping):
+            yield document.line(("items", index)), f"items[{index}] is no object", "- {apiVersion: ..., kind: ...}"
 
 
 def _carried(manifest: Manifest) -> Iterator[PolicyText]:

@@ -7,11 +7,13 @@ from textwrap import indent
 from typing import Any
 
 from scaler.check.address_rules import ADDRESS_RULES
+from scaler.check.manifest import Manifest
 from scaler.check.pod_rules import POD_RULES, TARGET_RULES
 from scaler.check.rule import Rule, Severity
 from scaler.check.scaling_rules import SCALING_RULES
 from scaler.check.subjects import EnginePods, ScaledObject
 from scaler.check.trigger_rules import TRIGGER_RULES
+from scaler.check.types import wrong_types
 from scaler.check.zero_rules import ZERO_RULES
 
 
@@ -37,6 +39,14 @@ YAML: Rule[Any] = Rule(
     "helm template ... | loadtide check -",
     _nothing,
 )
+WRONG_TYPE: Rule[Manifest] = Rule(
+    "wrong-type",
+    Severity.ERROR,
+    "a value of another type than its place takes (a list for a mapping), or a missing one that must be there",
+    "The API server refuses the object. No other rule looks at it: what they would find follows from this.",
+    'spec:\n  scaleTargetRef: {name: llama}\n  triggers: []   # a list; minReplicaCount: 1, not "1"',
+    wrong_types,
+)
 POLICY: Rule[Any] = Rule(
     "policy",
     Severity.ERROR,
@@ -61,7 +71,7 @@ NOT_OURS: Rule[Any] = Rule(
     "scalerAddress: loadtide.loadtide.svc:6000",
     _nothing,
 )
-READING_RULES = (YAML, POLICY, POLICY_WARNING, NOT_OURS)
+READING_RULES = (YAML, WRONG_TYPE, POLICY, POLICY_WARNING, NOT_OURS)
 
 RULES: tuple[Rule[Any], ...] = (*SCALED_OBJECT_RULES, *ENGINE_RULES, *READING_RULES)
 

@@ -145,6 +145,48 @@ def test_any_shape_of_yaml_is_survived(text: str) -> None:
     fixed(text)
 
 
+HEAD = "apiVersion: keda.sh/v1alpha1\nkind: ScaledObject\nmetadata: {name: llama, namespace: chat}\n"
+SPEC = HEAD + "spec:\n  scaleTargetRef: {name: llama}\n"
+WELL = "{type: external, metadata: {scalerAddress: loadtide.lt.svc:6000}}"
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "said", "instead"),
+    [
+        (HEAD, 1, "spec is missing", "triggers:"),
+        (HEAD + "spec: []\n", 4, "spec is a list where a mapping belongs", "scaleTargetRef:"),
+        (SPEC, 4, "spec.triggers is missing", "- {type: external-push"),
+        (SPEC + "  triggers: {}\n", 6, "spec.triggers is a mapping where a list belongs", "- {type: external-push"),
+        (SPEC + "  triggers: []\n", 6, "spec.triggers is empty", "- {type: external-push"),
+        (SPEC + "  triggers:\n  - hello\n", 7, 'spec.triggers[0] is the text "hello"', "- {type: external-push"),
+        (SPEC + "  triggers:\n  - type: external\n    metadata: [x]\n", 8, "is a list", "metadata: {scalerAddress"),
+        (changed(SPEC, ("{name: llama, namespace: chat}", '"x"')), 3, 'metadata is the text "x"', "metadata: {name"),
+        (changed(SPEC, ("{name: llama}\n", "llama\n")), 5, 'spec.scaleTargetRef is the text "llama"', "{name: llama}"),
+        (SPEC + f"  advanced: on\n  triggers: [{WELL}]\n", 6, 'spec.advanced is the text "on"', "advanced:"),
+        ("- kind: ScaledObject\n  spec: {}\n", 1, "a list of objects", "divided by ---"),
+        ("apiVersion: keda.sh/v1alpha1\nspec: {}\n", 1, "no kind", "kind: ScaledObject"),
+        ("kind: [ScaledObject]\n", 1, "kind is a list where a text belongs", "kind: ScaledObject"),
+        ("kind: List\nitems: {}\n", 2, "items is a mapping where a list belongs", "items:"),
+        ("kind: List\nitems:\n- 3\n", 3, "items[0] is no object", "kind:"),
+        ("kind: ConfigMap\nmetadata: {name: p}\ndata: []\n", 3, "data is a list", "data:"),
+        (
+            changed(DEPLOYMENT, ("containers:\n        -", "containers:\n         ")),
+            10,
+            "is a mapping where a list",
+            "- {name",
+        ),
+    ],
+)
+def test_a_wrong_type_is_said_with_its_place_and_what_to_write(text: str, line: int, said: str, instead: str) -> None:
+    [finding] = [each for each in findings(text) if said in each.reason]
+    assert (finding.rule, finding.line) == ("wrong-type", line)
+    assert instead in finding.fix
+
+
+def test_what_follows_from_a_wrong_type_is_not_said() -> None:
+    assert found(changed(SCALED_OBJECT, ("maxReplicaCount: 6", 'maxReplicaCount: "6"'))) == [("wrong-type", 12)]
+
+
 class TestAllowed:
     def test_on_the_line_and_on_the_line_before(self) -> None:
         written = "metricType: Value"
