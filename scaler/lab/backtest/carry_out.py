@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from pathlib import Path
+from tempfile import TemporaryFile
 
 import aiohttp
 
@@ -42,8 +43,25 @@ def carry_out(setting: Setting, server: PrometheusServer, keep: Path | None, now
     except KeyboardInterrupt as error:
         kept = "what was read is kept" if keep else "with --keep FOLDER what was read would be kept"
         raise Unable(f"interrupted; {kept}") from error
+    except OSError as error:  # what --keep keeps: nothing else is written meanwhile
+        raise Unable(
+            f"--keep {keep}: no answer can be kept there any more ({error.strerror}); make room, or name another folder"
+        ) from error
+
+
+def can_keep(folder: Path) -> None:
+    """Make the folder for the server's answers. Raises :class:`Unable` where nothing can be kept in it: better now than
+    after minutes of reading.
+    """
+    meant = "name a folder for the server's answers, which is made if there is none"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):
+            pass
+    except (FileExistsError, NotADirectoryError) as error:
+        raise Unable(f"--keep {folder}: a file is there already; {meant}") from error
     except OSError as error:
-        raise Unable(f"{error.filename or keep}: {error.strerror}") from error
+        raise Unable(f"--keep {folder}: nothing can be written there ({error.strerror}); {meant}") from error
 
 
 def hint(said: str) -> str:
@@ -58,9 +76,21 @@ def hint(said: str) -> str:
     return ""
 
 
+def can_write(path: Path) -> None:
+    """Better known now than after minutes of reading. What stands in the file stays. Raises :class:`Unable`."""
+    try:
+        path.open("a", encoding="utf-8").close()
+    except OSError as error:
+        raise _unwritable(path, error) from error
+
+
 def write_to(path: Path, text: str) -> None:
     """Write a file. Raises :class:`Unable`."""
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise Unable(f"{path}: cannot be written ({error.strerror})") from error
+        raise _unwritable(path, error) from error
+
+
+def _unwritable(path: Path, error: OSError) -> Unable:
+    return Unable(f"{path}: cannot be written ({error.strerror}); name a file in a folder that is there and yours")

@@ -134,7 +134,7 @@ def backtest(
     Exit status: 0 backtested, 1 backtested but under half of the range has data, 2 it cannot be done (the reason is
     told on standard error).
     """
-    from scaler.lab.backtest.carry_out import Unable, carry_out, write_to
+    from scaler.lab.backtest.carry_out import Unable, can_keep, can_write, carry_out, write_to
     from scaler.lab.backtest.export import as_json
     from scaler.lab.backtest.options import Options, meant
     from scaler.lab.backtest.page import page
@@ -167,8 +167,10 @@ def backtest(
     now = time.time()
     try:
         setting, server = meant(options, now)
+        if keep is not None:
+            can_keep(keep)
         for written in filter(None, (html, json)):
-            write_to(written, "")  # better said now than after minutes of reading
+            can_write(written)
         result = carry_out(setting, server, keep, now)
         show(result, drawn=html is not None)
         for path, text, what in ((html, page, "page"), (json, as_json, "figures")):

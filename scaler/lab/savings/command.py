@@ -88,7 +88,7 @@ def savings(
     Exit status: 0 counted, 1 counted but under half of the range was recorded, 2 it cannot be done (the reason is told
     on standard error).
     """
-    from scaler.lab.backtest.carry_out import Unable, write_to
+    from scaler.lab.backtest.carry_out import Unable, can_write, write_to
     from scaler.lab.backtest.options import Options
     from scaler.lab.savings.carry_out import counted
     from scaler.lab.savings.show import ENOUGH_RATIO, as_document, show
@@ -110,6 +110,8 @@ def savings(
         insecure_skip_verify=insecure_skip_verify,
     )
     try:
+        if json is not None:
+            can_write(json)
         span, found = counted(options, time.time(), tuple(workload or ()), gpu_hour_price, currency, gpus_per_replica)
         show(found, span)
         if json is not None:

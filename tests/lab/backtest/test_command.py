@@ -315,6 +315,27 @@ def test_a_file_that_cannot_be_written_is_said(served: Served) -> None:
     assert served.queries == [], "said before minutes of reading"
 
 
+def test_a_file_that_was_written_before_is_left_until_there_is_more_to_write(served: Served, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    page.write_text("last week's")
+    served.answer = lambda headers, query: (401, b"")
+    assert asked(served, "--html", str(page))[0] == 2
+    assert page.read_text() == "last week's"
+
+
+def test_a_place_where_no_answer_can_be_kept_is_said_with_what_it_is_for(served: Served, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for place in (tmp_path / "file", tmp_path / "file" / "keep"):
+        code, text = asked(served, "--keep", str(place))
+        assert code == 2
+        assert f"--keep {place}: a file is there already; name a folder for the server's answers" in text
+    code, text = asked(served, "--keep", "/proc/loadtide")
+    assert code == 2
+    assert "--keep /proc/loadtide: nothing can be written there" in text
+    assert "name a folder for the server's answers" in text
+    assert served.queries == [], "said before minutes of reading"
+
+
 def test_help_teaches() -> None:
     code, text = invoke("--help")
     assert code == 0
