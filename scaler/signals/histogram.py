@@ -83,11 +83,13 @@ def quantile_interval(bounds: Sequence[float], cumulative: Sequence[float], q: f
     return Interval(bounds[holds - 1] if holds else 0.0, bounds[holds])
 
 
-def deviation(buckets: Buckets) -> float:
+def deviation(buckets: Buckets) -> float | None:
     """The standard deviation of the samples in ``buckets``, of which there is at least one: as spread out within each
     bucket as may be (evenly), and at its lower end in the last, which has no other. In units of the exact mean, because
-    the buckets' own mean is off by as much as they are wide.
+    the buckets' own mean is off by as much as they are wide. None where all lie in the last: it tells nothing of them.
     """
+    if len(buckets.cumulative) < 2 or buckets.cumulative[-2] <= 0:
+        return None
     mean, square, low, before = 0.0, 0.0, 0.0, 0.0
     for bound, count in zip(buckets.bounds, buckets.cumulative, strict=True):
         high, here = (low if bound == inf else bound), count - before

@@ -17,6 +17,7 @@ from scaler.value import frozen
 
 T = TypeVar("T")
 _NOTHING_FINISHED = NotApplicable("no request finished in the window")
+_NO_SPREAD = Unknown("their sum and count are told, and no bucket that shows how they spread")
 
 
 @frozen
@@ -74,8 +75,8 @@ class Horizon:
         if isinstance(found, Unknown | NotApplicable):
             return found, found
         buckets, complete = found
-        mean, deviation = buckets.sum / buckets.count, histogram.deviation(buckets)
-        return self._judged(mean, complete), self._judged(deviation, complete)
+        mean, deviation = self._judged(buckets.sum / buckets.count, complete), histogram.deviation(buckets)
+        return mean, _NO_SPREAD if deviation is None else self._judged(deviation, complete)
 
     def _amount(self, flow: int, per: float) -> Signal[float]:
         complete = self._complete(flow, self.whole)

@@ -129,7 +129,14 @@ class TestDeviation:
         assert histogram.deviation(Buckets((100.0, inf), (4.0, 4.0), sum=80.0, count=4.0)) == pytest.approx(20 / 3**0.5)
 
     def test_samples_beyond_the_last_bound_count_at_it(self) -> None:
-        assert histogram.deviation(Buckets((10.0, inf), (0.0, 5.0), sum=100.0, count=5.0)) == 0.0
+        found = histogram.deviation(Buckets((10.0, inf), (5.0, 10.0), sum=75.0, count=10.0))
+        assert found == pytest.approx(4.08 / 7.5 * 7.5, rel=0.1)
+
+    @pytest.mark.parametrize(
+        "buckets", [Buckets((inf,), (5.0,), 100.0, 5.0), Buckets((10.0, inf), (0.0, 5.0), 100.0, 5.0)]
+    )
+    def test_where_no_bucket_shows_it_it_is_not_zero_but_unknown(self, buckets: Buckets) -> None:
+        assert histogram.deviation(buckets) is None
 
     def test_samples_of_nothing_have_none(self) -> None:
         assert histogram.deviation(Buckets((0.0, inf), (5.0, 5.0), sum=0.0, count=5.0)) == 0.0

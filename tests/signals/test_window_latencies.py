@@ -89,6 +89,17 @@ def test_the_prompts_share_of_the_computing_time() -> None:
     assert isinstance(line.at(15, a=pod(prefill=[1.0])).prefill_share_ratio, Unknown)
 
 
+def test_a_mean_without_buckets_has_no_spread_which_is_not_zero() -> None:
+    """A counter of tokens and one of requests; a backtest that reads no buckets of lengths."""
+    line = Timeline()
+    for seconds in (0, 15):
+        lengths = buckets([100.0] * seconds, bounds=())
+        signals = line.at(seconds, a=pod(prompt_length=lengths, generation_length=lengths))
+    assert signals.prompt_tokens_mean == Known(100.0, 15.0)
+    assert isinstance(signals.prompt_tokens_deviation, Unknown)
+    assert isinstance(signals.generation_tokens_deviation, Unknown)
+
+
 def test_the_spread_of_lengths_comes_with_their_mean() -> None:
     line = Timeline()
     line.at(0, a=pod(prompt_length=[], generation_length=[]))

@@ -13,7 +13,8 @@ arrivals, their lengths and their tokens. Everything else is bent as far as arit
   quantile is an interval already, so one of its ends is let go: an objective can still be ``met`` in the first case
   and ``breached`` in the second, and the rest is ``undecided``. While the past's replicas suffered from more than their
   load (a queue that stuck to one of them) even fewer might have done better, and neither end is certain. Likewise KV
-  use shrinks by R/R' with more replicas, and is at least what it was with fewer.
+  use shrinks by R/R' with more replicas, and is at least what it was with fewer; preemptions are at most what they
+  were with more, and at least that with fewer. What is known at one end only is stale: that end may raise.
 
 With R' = R, once the two have had the same past, all of this is the identity: a scaler that makes the past's own
 decisions sees the past's own signals. What is stale or unknown stays so.
@@ -36,6 +37,7 @@ from scaler.signals.model import (
     NotApplicable,
     Signal,
     Signals,
+    Stale,
     known_value,
 )
 from scaler.signals.observation import Demand, Observation, ReplicaCounts
@@ -190,14 +192,9 @@ def _shared_out(
         "busiest_running": _busiest(past.busiest_running, computed / ready, running / ran if ran else 0.0),
         "queueing_replicas": past.queueing_replicas if as_it_was and not full else queueing,
     }
-    for name, factor in (
-        ("kv_use_ratio", min(1.0, share)),
-        ("kv_use_mean_ratio", min(1.0, share)),
-        ("preemptions_recent", 0.0 if no_worse and share < 1 else 1.0),
-    ):
-        one = getattr(past, name)
-        if isinstance(one, Known):
-            changed[name] = Known(one.value * factor, one.at)
+    for name in ("kv_use_ratio", "kv_use_mean_ratio"):
+        changed[name] = _held(getattr(past, name), share)
+    changed["preemptions_recent"] = _preempted(past.preemptions_recent, share, no_worse)
     for name in ("e2e_seconds", "ttft_seconds", "tpot_seconds"):
         changed[name] = _bent(getattr(past, name), slower, no_worse, no_better)
     return replace(past, **changed)
@@ -208,6 +205,20 @@ def _busiest(past: Signal[float], mean: float, past_mean: float) -> Signal[float
     if not isinstance(past, Known):
         return past
     return Known(past.value * mean / past_mean if past_mean else mean, past.at)
+
+
+def _held(past: Signal[float], share: float) -> Signal[float]:
+    """KV use: its part of what was held, with more replicas; with fewer at least what it was."""
+    if not isinstance(past, Known) or share == 1.0:
+        return past
+    return Known(past.value * share, past.at) if share < 1 else Stale(past.value, past.at, past.value)
+
+
+def _preempted(past: Signal[float], share: float, no_worse: bool) -> Signal[float]:
+    """Preemptions: with more replicas at most what they were, with fewer at least."""
+    if not isinstance(past, Known) or share == 1.0 or (no_worse and past.value == 0):
+        return past
+    return Stale(past.value, past.at, 0.0 if no_worse else past.value)
 
 
 def _bent(signal: Signal[Latency], slower: float, no_worse: bool, no_better: bool) -> Signal[Latency]:

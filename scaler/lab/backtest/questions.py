@@ -5,8 +5,8 @@ Mimir answer so, and VictoriaMetrics does for a bare selector. Nothing is resamp
 are seen as the server in production sees them.
 
 Of a histogram all buckets are read only where an objective is declared on it. Of the others sum and count make the
-mean, which is all the decision looks at; their +Inf bucket stands for the rest, so that their quantiles are unbounded,
-which is to say unknown. That is less than half of the samples.
+mean; their +Inf bucket stands for the rest, so that their quantiles are unbounded, which is to say unknown, and so is
+how lengths spread, which the batch's memory bound alone would look at. That is less than half of the samples.
 """
 
 from __future__ import annotations

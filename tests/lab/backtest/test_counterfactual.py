@@ -155,10 +155,14 @@ def test_no_more_runs_than_the_declared_batch_holds() -> None:
 
 
 def test_memory_use_shrinks_with_more_and_is_at_least_what_it_was_with_fewer() -> None:
+    """What is known at one end only can raise as far as it goes, and lowers nothing."""
     assert known_value(instead(4, past(kv=0.9)).kv_use_ratio) == pytest.approx(0.45)
-    assert known_value(instead(1, past(kv=0.6)).kv_use_ratio) == 0.6
-    assert known_value(instead(4, past()).preemptions_recent) == 0.0
-    assert known_value(instead(1, past()).preemptions_recent) == 3.0
+    assert instead(1, past(kv=0.6)).kv_use_ratio == Stale(0.6, NOW, 0.6)
+    assert instead(4, past()).preemptions_recent == Stale(3.0, NOW, 0.0)
+    assert instead(1, past()).preemptions_recent == Stale(3.0, NOW, 3.0)
+    calm = replace(past(), preemptions_recent=Known(0.0, NOW))
+    assert instead(4, calm).preemptions_recent == Known(0.0, NOW), "with more replicas nobody would have been preempted"
+    assert instead(1, calm).preemptions_recent == Stale(0.0, NOW, 0.0), "with fewer, who knows"
 
 
 def test_doubt_stays_doubt() -> None:
