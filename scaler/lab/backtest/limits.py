@@ -65,8 +65,8 @@ def _latency(backtest: Backtest) -> Iterator[str]:
     published = f"{low}" if low == high else f"{low} to {high}"
     yield (
         f"What another batch size does. {f'It would have published {published}.' if batches else 'It published none.'} "
-        "The engines of the past ran with their own, which is in all the figures. How far it may grow is taken from mean "
-        "lengths: their spread, for which a live scaler leaves room in the KV cache, is not read."
+        "The engines of the past ran with their own, which is in all the figures. How far it may grow is taken from "
+        "mean lengths: their spread, for which a live scaler leaves room in the KV cache, is not read."
     )
 
 
