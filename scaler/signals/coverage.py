@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import isfinite
 from typing import Literal
 
-from scaler.signals.endpoint import Tracked
+from scaler.signals.endpoint import Tracked, reports_flow
 from scaler.signals.model import Known, NotApplicable, Signal, Stale, Unknown
 from scaler.signals.observation import EngineSample, Observation, ReadFailure
 from scaler.value import frozen
@@ -130,6 +130,14 @@ def asleep_count(coverage: Coverage) -> Signal[float]:
     if isinstance(told, Unknown):
         return told
     return count(coverage, lambda tracked: tracked.sample.gauges.get("awake_engines") == 0)
+
+
+def counts_arrivals(coverage: Coverage) -> bool:
+    """Whether any endpoint counts what arrives, or none could be asked. Of an engine that has gauges alone only their
+    changes are seen: those are no counts to take a trend or a dispersion from. (4 req/s of 10 s each: 0.4 req/s and
+    φ = 3.9, by which a gateway's word on the arrivals was taken for a burst and a replica less was bought.)
+    """
+    return not coverage.read or any(reports_flow(tracked.sample, "arrivals") for tracked in coverage.read)
 
 
 def counting_complete(

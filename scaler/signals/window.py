@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from scaler.policy.model import Policy
-from scaler.signals.coverage import Coverage, asleep_count, count, cover, gauge
+from scaler.signals.coverage import Coverage, asleep_count, count, counts_arrivals, cover, gauge
 from scaler.signals.flow import ARRIVALS, FINISHED, GENERATION_TOKENS, PREEMPTIONS, PROMPT_TOKENS, RECENT_SECONDS
 from scaler.signals.history import History
 from scaler.signals.horizon import look_back
@@ -108,7 +108,7 @@ def fold(
         signals = _all_zero(observation.at)
     else:
         signals = _measured(history, coverage, policy.window_seconds)
-    counts = history.flow.counts
+    counts = history.flow.counts if counts_arrivals(coverage) else None
     warnings = {text for tracked in coverage.read for text in tracked.sample.warnings}
     warnings.update(observation.demand.warnings if observation.demand else ())
     signals = replace(

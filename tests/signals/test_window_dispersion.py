@@ -39,3 +39,24 @@ def test_without_arrivals_there_is_nothing_to_disperse() -> None:
     for step in range(60):
         signals = line.at(step * 5, a=pod(arrivals=4))
     assert signals.arrivals_dispersion is None
+
+
+def test_changes_of_gauges_are_no_counts_to_take_a_dispersion_or_a_trend_from() -> None:
+    """llama.cpp counts no requests. What its gauges gain is a small part of what arrives, and mostly chance."""
+    lines = Timeline(interval_seconds=5), Timeline(interval_seconds=5)
+    for second in range(0, 300, 5):
+        inside = {"running": 7 + second % 3, "waiting": 0}
+        gauges = lines[0].at(second, a=pod(**inside))
+        counted = lines[1].at(second, a=pod(**inside, finished=4 * second))
+    assert gauges.arrivals_trend is None
+    assert gauges.arrivals_dispersion is None
+    assert counted.arrivals_trend is not None
+    assert counted.arrivals_dispersion is not None
+
+
+def test_while_nobody_can_be_read_the_trend_of_before_stands() -> None:
+    line = Timeline(interval_seconds=5)
+    for second in range(0, 120, 5):
+        before = line.at(second, a=pod(running=7, waiting=0, finished=4 * second)).arrivals_trend
+    assert before is not None
+    assert line.at(240, a=down()).arrivals_trend is not None
