@@ -169,6 +169,11 @@ def is_whole(stored: Mapping[str, str]) -> bool:
     return not any(name.endswith(_FROM_ENV) and not text for name, text in stored.items())
 
 
+def completed(stored: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str]:
+    """What was written down, with what was withheld there taken from ``known``, the last that was heard whole."""
+    return {name: text or (known.get(name, "") if name.endswith(_FROM_ENV) else "") for name, text in stored.items()}
+
+
 def fingerprint(metadata: Mapping[str, str]) -> str:
     """16 hex digits that tell two triggers apart: equal for the same keys and values in any order and spelling.
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 
 import structlog
 
-from scaler.policy.metadata import is_whole, storable
+from scaler.policy.metadata import completed, is_whole, storable
 from scaler.serve.adjustments import adjustment_between
 from scaler.serve.effects import measure_effects
 from scaler.serve.membership import Membership
@@ -204,9 +204,10 @@ class Copies:
             if workload is not None and before.get(name) == metadata:
                 continue
             same = workload is not None and workload.metadata is not None and storable(workload.metadata) == metadata
-            if not is_whole(metadata) or same:
+            told = metadata if workload is None or workload.metadata is None else completed(metadata, workload.metadata)
+            if not is_whole(told) or same:
                 continue  # what was withheld, only a call can tell us
-            self._workloads.learn(name, metadata)
+            self._workloads.learn(name, told)
             learnt = self._workloads.get(name)
             if workload is None and learnt is not None and not just_asked and name in self._asked_told:
                 learnt.asked_mono = self._membership.mono_at(self._asked_told[name])

@@ -137,6 +137,24 @@ async def test_what_came_from_the_environment_is_not_written_down(redis: RedisSe
         assert green.known("prod/m").resolved.policy.engine == "vllm"
 
 
+async def test_changed_metadata_reach_an_owner_that_is_not_called_though_some_of_them_are_withheld(
+    redis: RedisServer,
+) -> None:
+    """KEDA's one connection leads to the other scaler."""
+    red, green = Scaler(redis), Scaler(redis)
+    called = {"engineFromEnv": "vllm", "replicasMax": "4"} | PUSHED
+    async with running(red, green):
+        for each in (red, green):
+            each.workloads.register("prod/m", called)
+        owner, other = await owner_and_other(red, green)
+        other.workloads.register("prod/m", called | {"replicasMax": "7"})
+        await until(lambda: owner.known("prod/m").resolved.policy.replicas.max == 7)
+        assert owner.known("prod/m").resolved.policy.engine == "vllm"
+        other.workloads.register("prod/m", called | {"strategyFromEnv": "queue"})
+        await asyncio.sleep(0.5)
+        assert owner.known("prod/m").resolved.policy.replicas.max == 7  # what it has never been told it does not guess
+
+
 async def test_everyone_answers_what_was_decided_last(redis: RedisServer) -> None:
     red, green = Scaler(redis), Scaler(redis)
     async with running(red, green):
@@ -179,7 +197,8 @@ async def test_pushed_demand_reaches_the_owner_and_its_successor(redis: RedisSer
 
 
 async def owner_and_other(red: Scaler, green: Scaler) -> tuple[Scaler, Scaler]:
-    red.workloads.register("prod/m", PUSHED)
+    if red.workloads.get("prod/m") is None:
+        red.workloads.register("prod/m", PUSHED)
     await until(lambda: green.workloads.get("prod/m"))
     await until(lambda: red.ownership.owns("prod/m") or green.ownership.owns("prod/m"))
     return (red, green) if red.ownership.owns("prod/m") else (green, red)
