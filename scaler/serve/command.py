@@ -155,6 +155,11 @@ def serve(
     if folder := os.environ.get("PROMETHEUS_MULTIPROC_DIR"):
         log.info("PROMETHEUS_MULTIPROC_DIR is not used: all metrics are of this process", folder=folder)
     shared = _shared(store)
+    if peers_port and shared is None:  # several that each kept a file of that name would decide apart from each other
+        raise typer.BadParameter(
+            "--peers-port is for scalers that share a Redis, and this would be a file; write redis://HOST:PORT/NUMBER",
+            param_hint="--store",
+        )
     try:
         register_presets(presets)
         asyncio.run(

@@ -6,7 +6,10 @@ G6-06 and G6-08: with nowhere to write but its volume, and without rights.
 from __future__ import annotations
 
 import json
+import os
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import grpc
@@ -93,6 +96,24 @@ def test_one_of_several_opens_the_door_that_the_policy_leaves_to_the_others(
         answers_its_probes(scaler.grpc, rendered)
         with socket.create_connection(("127.0.0.1", port), timeout=5):
             pass
+
+
+def test_a_secret_that_is_no_url_does_not_make_several_scalers_with_a_file_each(tools: Tools, tmp_path: Path) -> None:
+    (rendered,) = tools.install(
+        Release(values={"replicas": 2, "store": {"type": "redis", "redisSecret": {"name": "redis"}}}, custom=False)
+    )
+    command = [sys.executable, "-m", "scaler", "serve", "--grpc=127.0.0.1:0", "--http=127.0.0.1:0"]
+    done = subprocess.run(
+        [*command, *arguments(rendered, tmp_path)],
+        env=os.environ | {"LOADTIDE_STORE": "redis.redis.svc:6379/0"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "redis://HOST:PORT" in done.stderr
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["forbidden", "no cluster"])
