@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import aiohttp
+import structlog
 from aiohttp import web
+
+log = structlog.get_logger(__name__)
 
 #: How often the engine is asked whether it is ready, while there is a request for it.
 READY_SECONDS = 0.05
@@ -75,10 +78,15 @@ class HoldingProxy:
             return False
 
     async def _tell(self) -> None:
-        self._told = self.pending
-        document = {"pending": self.pending, "source": "door"}
-        async with self._session.post(self._demand, json=document, headers=self._headers) as answer:
-            assert answer.status == 202, await answer.text()
+        """Tell of it now. A scaler that is away, or does not take it, is told again with the next report."""
+        pending, limit = self.pending, aiohttp.ClientTimeout(1.0)
+        document = {"pending": pending, "source": "door"}
+        with suppress(aiohttp.ClientError, TimeoutError):
+            async with self._session.post(self._demand, json=document, headers=self._headers, timeout=limit) as answer:
+                if answer.status == 202:
+                    self._told = pending
+                else:
+                    log.warning("demand is not taken", status=answer.status, text=(await answer.text())[:200])
 
     async def _report(self) -> None:
         """Tell of demand again while there is any, and once when there is none any longer."""

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import aiohttp
+from aiohttp import web
 
 from tests.agent.running_agent import free_port
 from tests.door.holding_proxy import HoldingProxy
@@ -60,6 +61,36 @@ async def test_every_request_held_at_zero_is_answered_by_the_one_replica_it_woke
         assert min(answered) > cluster.ready_at
         woken = [line for line in scaler.lines("adjusted") if line["changes"].get("active") == [False, True]]
         assert len(woken) == 1
+
+
+async def test_what_is_held_while_the_scaler_is_away_is_held_and_told_when_it_is_back() -> None:
+    port, told = free_port(), []
+    here = web.Application()
+
+    async def take(request: web.Request) -> web.Response:
+        told.append((await request.json())["pending"])
+        return web.Response(status=202 if len(told) > 1 else 503)
+
+    async def ready(_request: web.Request) -> web.Response:
+        return web.Response(status=200 if len(told) > 2 else 503)  # it loads only once it was asked for
+
+    async def answer(_request: web.Request) -> web.Response:
+        return web.Response(text="data: a token\n\ndata: [DONE]\n\n")
+
+    here.add_routes([web.post("/demand", take), web.get("/health", ready), web.post("/v1/completions", answer)])
+    async with aiohttp.ClientSession() as session:
+        url = f"http://127.0.0.1:{port}"
+        async with HoldingProxy(session, url, f"{url}/demand", TOKEN).serving() as door:
+            asked = asyncio.ensure_future(first_token(session, door))
+            await asyncio.sleep(1.5)  # nobody is there, neither engine nor scaler
+            assert not asked.done()
+            runner = web.AppRunner(here)
+            await runner.setup()
+            await web.TCPSite(runner, "127.0.0.1", port).start()
+            async with asyncio.timeout(20):
+                await asked
+            await runner.cleanup()
+    assert told[:3] == [1, 1, 1]
 
 
 async def test_one_whose_client_gave_up_while_it_loads_is_not_taken_back_to_zero(tmp_path: Path) -> None:
