@@ -93,6 +93,13 @@ def test_gpu_nodes_get_the_same_from_both(tools: Tools, chart: Installed, tmp_pa
         assert ours == theirs
 
 
+def test_nodes_that_are_told_apart_by_another_label_are_found(tools: Tools) -> None:
+    """Those of GKE have no label of GPU feature discovery."""
+    theirs = {"cloud.google.com/gke-accelerator": "nvidia-l4"}
+    (installed,) = tools.install(Release(values={"agent": {"gpuMetrics": {"enabled": True, "nodeSelector": theirs}}}))
+    assert installed.one("DaemonSet")["spec"]["template"]["spec"]["nodeSelector"] == theirs
+
+
 def test_without_the_operator_the_nodes_have_it_too(tools: Tools, tmp_path: Path) -> None:
     kustomized = built(tools, tmp_path, "agent-gpus")
     assert kustomized.of("DaemonSet")
