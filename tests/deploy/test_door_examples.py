@@ -123,6 +123,20 @@ class TestTheEnvoyDoor:
         (host,) = listener["filter_chains"][0]["filters"][0]["typed_config"]["route_config"]["virtual_hosts"]
         assert [route["match"] for route in host["routes"]] == [{"path": "/stats/prometheus"}]
 
+    def test_its_health_is_asked_where_nothing_counts_as_demand(self) -> None:
+        listeners = {each["name"]: each for each in self.envoy()["static_resources"]["listeners"]}
+        (probe,) = [
+            container["readinessProbe"]["httpGet"]
+            for container in one(self.name, "Deployment")["spec"]["template"]["spec"]["containers"]
+        ]
+        ports = {each["name"]: each["port"] for each in one(self.name, "Service")["spec"]["ports"]}
+        address = listeners["health"]["address"]["socket_address"]
+        assert address["port_value"] == ports[probe["port"]]
+        answered = listeners["health"]["filter_chains"][0]["filters"][0]["typed_config"]
+        assert answered["stat_prefix"] not in self.trigger_lines()["gatewayMatch"]
+        (route,) = answered["route_config"]["virtual_hosts"][0]["routes"]
+        assert route == {"match": {"path": probe["path"]}, "direct_response": {"status": 200}}
+
     def test_only_what_reached_nobody_is_tried_again(self) -> None:
         requests = self.envoy()["static_resources"]["listeners"][0]["filter_chains"][0]["filters"][0]["typed_config"]
         (route,) = requests["route_config"]["virtual_hosts"][0]["routes"]

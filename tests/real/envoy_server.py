@@ -33,12 +33,13 @@ class Unavailable(Exception):  # noqa: N818 - a state of the machine, not a faul
 @dataclass(frozen=True)
 class Server:
     """One running Envoy: where it takes requests, and its admin, neither with a path; and where its second listener, if
-    it has one, gives its statistics.
+    it has one, gives its statistics; and its third its health.
     """
 
     url: str
     admin: str
     statistics: str = ""
+    health: str = ""
 
 
 def binary() -> str:
@@ -71,7 +72,12 @@ def serve(program: str, folder: Path, configuration: Mapping[str, Any], *options
     listeners = configuration["static_resources"]["listeners"]
     places = [each["address"]["socket_address"]["port_value"] for each in (*listeners, configuration["admin"])]
     requests, *others, admin = [f"http://127.0.0.1:{port}" for port in places]
-    server = Server(requests, admin, f"{others[0]}/stats/prometheus" if others else "")
+    server = Server(
+        requests,
+        admin,
+        f"{others[0]}/stats/prometheus" if others else "",
+        f"{others[1]}/healthz" if len(others) > 1 else "",
+    )
     log = folder / "envoy.log"
     with log.open("wb") as output:
         process = subprocess.Popen(

@@ -46,6 +46,31 @@ async def test_every_held_request_is_answered_once(envoy: str, tmp_path: Path) -
         assert 1 <= woken[0]["signals"]["pending"] <= 8, "as many as are held, not as often as they were tried"
 
 
+async def test_a_check_of_the_door_wakes_nobody_and_keeps_nobody_awake(envoy: str, tmp_path: Path) -> None:
+    """G2-08: a load balancer and a monitor ask for ever."""
+    engine_port = free_port()
+    with envoy_server.serve(envoy, tmp_path, door_configuration(engine_port), "--concurrency", "1") as door:
+        (tmp_path / "policy.yaml").write_text(declared(engine_port, door.statistics))
+        arguments = ("--policy", str(tmp_path / "policy.yaml"), "--store", "memory", "--tick-seconds", "1")
+        with running_scaler(tmp_path, *arguments) as scaler:
+            cluster = TinyCluster(scaler.grpc, engine_port, COLD_START_SECONDS)
+            async with cluster.running(), aiohttp.ClientSession() as session:
+
+                async def check() -> None:
+                    while True:
+                        await _text(session, door.health)
+                        await asyncio.sleep(0.2)
+
+                checking = asyncio.ensure_future(check())
+                cluster.scale_from_zero()
+                await cluster.until_zero()
+                await asyncio.sleep(3.0)
+                assert cluster.starts == 1
+                assert not checking.done()
+                checking.cancel()
+
+
 async def _text(session: aiohttp.ClientSession, url: str) -> str:
     async with session.get(url) as answer:
+        assert answer.status == 200
         return await answer.text()
