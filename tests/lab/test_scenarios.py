@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 from pathlib import Path
 
 import pytest
 
-from scaler.lab.contest import contest, initial_replicas
+from scaler.lab.contest import contest, initial_replicas, play
 from scaler.lab.fleet import Request
 from scaler.lab.hardware import HARDWARE
+from scaler.lab.policies import POLICIES
 from scaler.lab.promise import Promise
 from scaler.lab.scenarios import SCENARIOS, Scenario, changed, drawn, lengths_of, of_trace, shaped, stages, step
 from scaler.lab.traces import TraceError
@@ -156,11 +158,25 @@ def test_a_step_is_nothing_and_then_all() -> None:
 def test_a_contest_is_the_same_on_one_core_and_on_two() -> None:
     told: list[str] = []
 
-    def play(jobs: int) -> object:
+    def played(jobs: int) -> object:
         return contest(
             ["trickle-8b"], ["static", "hpa-in-flight"], (1.0,), (1, 2), None, jobs=jobs,
             done=lambda name, rows: told.append(f"{name} {rows}"),
         )  # fmt: skip
 
-    assert play(1) == play(2)
+    assert played(1) == played(2)
     assert told == ["trickle-8b 2"] * 4
+
+
+@pytest.mark.parametrize("policy", [name for name, entry in POLICIES.items() if entry.scored])
+def test_a_run_leaves_no_cycle_behind(policy: str) -> None:
+    """A contest's processes go without the collector of cycles: whatever made one would stay there to the end."""
+    scenario = SCENARIOS["trickle-8b"]
+    requests = scenario.requests(None, 1)
+    gc.collect()
+    gc.disable()
+    try:
+        play(scenario, policy, requests, Truth(50.0, 2.5), 1.0, 1)
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
