@@ -162,7 +162,7 @@ def modelled(hardware: Hardware, loop: Loop) -> Seen:
     while engine.now < WARM_UP_SECONDS + MODEL_SECONDS:
         step = engine.step()
         assert step is not None  # whoever ends begins anew
-        meters.book(step)
+        meters.book([step])
         for sequence in step.finished:
             place, number = streams.pop(id(sequence))
             begun_anew = engine.submit(loop.prompt_tokens, loop.output(place, number + 1), engine.now)

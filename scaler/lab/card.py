@@ -134,7 +134,7 @@ def _moved(tenant: Tenant, until: float, busy: int) -> bool:
 
 
 def _advance(tenant: Tenant, to: float) -> None:
-    tenant.meters.book(*tenant.engine.advance(to))
+    tenant.meters.book(tenant.engine.advance(to))
 
 
 def _submit(tenant: Tenant, request: Request) -> None:

@@ -28,18 +28,6 @@ LEAST_PREFILL = 16
 
 
 @dataclass(slots=True)
-class _Plan:
-    """A step under way: what was scheduled at its start, to be booked at its end."""
-
-    ends_at: float
-    seconds: float
-    decoding: int
-    chunks: list[tuple[Sequence, int]]
-    prefill_tokens: int
-    preempted: int
-
-
-@dataclass(slots=True)
 class Engine:
     """One replica. Feed it with :meth:`submit`, move it with :meth:`step` or :meth:`advance`; read it at any time.
 
@@ -47,8 +35,9 @@ class Engine:
     its end (times agree but for rounding where ``coast`` sums many steps at once). ``now`` is the end of the last step,
     or the time an idle engine was advanced to; ``worked_until`` is the end of the last step that began or ended
     something. ``quiet_until``: until then, if nothing is submitted, ``outstanding`` stays what it is, so that whoever
-    asks only for that need not advance the engine. ``max_num_seqs`` and ``max_num_batched_tokens`` may be changed at
-    any time: what runs beyond the former finishes. While not ``admitting`` nobody is taken in; who runs finishes.
+    asks only for that need not advance the engine. ``generated_tokens``: of all answers so far. ``max_num_seqs`` and
+    ``max_num_batched_tokens`` may be changed at any time: what runs beyond the former finishes. While not ``admitting``
+    nobody is taken in; who runs finishes.
     """
 
     hardware: Hardware
@@ -59,6 +48,7 @@ class Engine:
     now: float = 0.0
     waiting: deque[Sequence] = field(default_factory=deque)
     kv_used_tokens: int = 0
+    generated_tokens: int = 0
     steps: int = 0
     worked_until: float = 0.0
     quiet_until: float = inf
@@ -66,7 +56,7 @@ class Engine:
     _decoding: dict[int, Sequence] = field(default_factory=dict)
     _finishes: list[tuple[int, int, Sequence]] = field(default_factory=list)
     _entries: int = 0
-    _plan: _Plan | None = None
+    _under_way: Step | None = None
 
     def __post_init__(self) -> None:
         if self.max_num_seqs < 1 or self.max_num_batched_tokens < self.max_num_seqs:
@@ -105,44 +95,50 @@ class Engine:
         :func:`~scaler.lab.sequence.refuse_impossible` says.
         """
         refuse_impossible(self.hardware, prompt_tokens, output_tokens, arrived_at, self.now)
-        if self._plan is None:
+        if self._under_way is None:
             if arrived_at > self.now and self.running:
-                self._plan = self._planned()  # the step under way began before this request came
+                self._begin()  # the step under way began before this request came
             else:
                 self.now = arrived_at
         sequence = Sequence(prompt_tokens, output_tokens, arrived_at, prefill_left=prompt_tokens)
         self.waiting.append(sequence)
-        self.quiet_until = arrived_at if self._plan is None else self._plan.ends_at
+        self.quiet_until = arrived_at if self._under_way is None else self._under_way.ended_at
         return sequence
 
-    def advance(self, until: float) -> list[Step]:
-        """Complete every step that ends by ``until``; the next one may then be under way."""
+    def advance(self, until: float, *, every: bool = True) -> list[Step]:
+        """Complete every step that ends by ``until``; the next one may then be under way. Returns what was done: every
+        step, or only those in which something began, ended or was preempted.
+        """
         done: list[Step] = []
-        plan = self._plan
         while True:
-            if plan is None:
+            step = self._under_way
+            if step is None:
                 if self.coast and self._decoding and not self._prefilling:
-                    self._coast(until, done)
+                    self._coast(until, done if every else None)
                     if until < self.quiet_until and not self.waiting:
                         return done  # the step under way only decodes: it can wait to be booked
                 elif not (self._decoding or self._prefilling or (self.waiting and self.admitting)):
                     self.now = max(self.now, until)
                     self.quiet_until = inf
                     return done
-                plan = self._plan = self._planned()
-            if plan.ends_at > until:
-                self.quiet_until = plan.ends_at
+                step = self._begin()
+            if step.ended_at > until:
+                self.quiet_until = step.ended_at
                 return done
-            done.append(self._complete(plan))
-            plan = None
+            self._complete(step)
+            if every or step.started or step.finished or step.preempted:
+                done.append(step)
 
     def step(self) -> Step | None:
         """Complete the next step, however long it takes; None when there is nothing to do, or nobody is admitted."""
-        if self._plan is None and (self.running or (self.waiting and self.admitting)):
-            self._plan = self._planned()
-        return None if self._plan is None else self._complete(self._plan)
+        if self._under_way is None and (self.running or (self.waiting and self.admitting)):
+            self._begin()
+        step = self._under_way
+        if step is not None:
+            self._complete(step)
+        return step
 
-    def _coast(self, until: float, done: list[Step]) -> None:
+    def _coast(self, until: float, done: list[Step] | None) -> None:
         """Somebody decoding and nobody prefilling, take every step up to ``until`` in which nothing can begin, end or
         be preempted, many as one. Their times form an arithmetic series: each adds the same context.
         """
@@ -150,39 +146,39 @@ class Engine:
         if self.waiting and sequences < self.max_num_seqs and self.admitting:
             return
         cost, used, now = self.hardware.cost, self.kv_used_tokens, self.now
-        growth = cost.per_context_token_ms * sequences / 1000.0
         # The step after these may end a sequence, or find the cache full. Steps only get longer until then.
         unchanged = min(self._finishes[0][0] - self.steps, (self.hardware.kv_tokens - used) // sequences) - 1
-        while True:
-            first = cost.seconds(sequences, used, 0)
-            most = min(unchanged, int((until - now) / first))
-            if most >= 1:
-                # Within these the intervals differ too little to be told apart in a histogram.
-                alike = int(COAST_SPREAD * first / growth) + 1 if growth > 0 else LONGEST_COAST
-                most = min(most, alike)
-                while most >= 1 and now + most * first + growth * most * (most - 1) / 2 > until:
-                    most -= 1
-            if most < 1:
-                break
+        first = cost.seconds(sequences, used, 0)
+        while unchanged >= 1 and first <= until - now and now + first <= until:
+            growth = cost.per_context_token_ms * sequences / 1000.0
+            # Within these the intervals differ too little to be told apart in a histogram.
+            alike = int(COAST_SPREAD * first / growth) + 1 if growth > 0 else LONGEST_COAST
+            most = min(unchanged, int((until - now) / first), alike)
+            while now + most * first + growth * most * (most - 1) / 2 > until:
+                most -= 1
             seconds = first + growth * (most - 1) / 2
             now += most * seconds
             used += most * sequences
             unchanged -= most
             self.steps += most
-            done.append(Step(now, seconds, 0, ((seconds, most * sequences),), (), (), 0, most))
+            if done is not None:
+                done.append(Step(now, seconds, 0, most * sequences, steps=most))
+            first = cost.seconds(sequences, used, 0)
+        self.generated_tokens += used - self.kv_used_tokens
         self.now, self.kv_used_tokens = now, used
         self.quiet_until = now + (unchanged + 1) * first
 
-    def _planned(self) -> _Plan:
-        """The next step, begun now; there is work."""
-        preempted = self._make_room()
-        chunks = self._scheduled_prefill(admit=preempted == 0) if self._prefilling or self.waiting else []
-        tokens = 0
-        for _, chunk in chunks:
-            tokens += chunk
-        sequences = len(self._decoding) + len(self._prefilling)
-        seconds = self.hardware.cost.seconds(sequences, self.kv_used_tokens, tokens)
-        return _Plan(self.now + seconds, seconds, len(self._decoding), chunks, tokens, preempted)
+    def _begin(self) -> Step:
+        """The next step, scheduled now; there is work."""
+        preempted = tokens = 0
+        if self.kv_used_tokens + len(self._decoding) > self.hardware.kv_tokens:
+            preempted = self._make_room()
+        decoding = len(self._decoding)
+        if self._prefilling or self.waiting:
+            tokens = self._scheduled_prefill(admit=preempted == 0)
+        seconds = self.hardware.cost.seconds(decoding + len(self._prefilling), self.kv_used_tokens, tokens)
+        self._under_way = Step(self.now + seconds, seconds, tokens, decoding, preempted)
+        return self._under_way
 
     def _make_room(self) -> int:
         """Preempt from the last admitted until every decoding sequence can take one more token; how many it took.
@@ -208,67 +204,68 @@ class Engine:
             self.waiting.appendleft(victim)
         return preempted
 
-    def _scheduled_prefill(self, *, admit: bool) -> list[tuple[Sequence, int]]:
-        """Prompts' chunks for this step: those begun before, then new admissions, as the token budget allows."""
-        budget = max(LEAST_PREFILL, self.max_num_batched_tokens - len(self._decoding))
-        promised = 0
-        free = self.hardware.kv_tokens - self.kv_used_tokens - len(self._decoding)
-        chunks: list[tuple[Sequence, int]] = []
-        for sequence in self._prefilling:
-            chunk = min(sequence.prefill_left, budget, free)
-            chunks.append((sequence, chunk))
-            budget -= chunk
-            free -= chunk
-            promised += sequence.prefill_left - chunk
-        while admit and self.admitting and self.waiting and budget > 0 and self.running < self.max_num_seqs:
+    def _scheduled_prefill(self, *, admit: bool) -> int:
+        """The tokens of prompts in this step: of those begun before, then of new admissions, as the budget allows.
+
+        It is spent in this order, so that all who get any of it but the last have their whole prompt computed.
+        """
+        prefilling, decoding = self._prefilling, len(self._decoding)
+        budget = max(LEAST_PREFILL, self.max_num_batched_tokens - decoding)
+        room = self.hardware.kv_tokens - self.kv_used_tokens - decoding
+        begun = sum([sequence.prefill_left for sequence in prefilling]) if prefilling else 0
+        tokens = min(begun, budget, room)
+        room -= begun
+        if not (admit and self.admitting):
+            return tokens
+        while self.waiting and tokens < budget and decoding + len(prefilling) < self.max_num_seqs:
             sequence = self.waiting[0]
-            if sequence.prefill_left + promised > free:
+            if sequence.prefill_left > room:
                 break  # first come, first served: nobody overtakes
-            self._prefilling.append(self.waiting.popleft())
+            prefilling.append(self.waiting.popleft())
             if sequence.admitted_at is None:
                 sequence.admitted_at = self.now
-            chunk = min(sequence.prefill_left, budget)
-            chunks.append((sequence, chunk))
-            budget -= chunk
-            free -= chunk
-            promised += sequence.prefill_left - chunk
-        return [(sequence, chunk) for sequence, chunk in chunks if chunk > 0]
+            tokens = min(tokens + sequence.prefill_left, budget)
+            room -= sequence.prefill_left
+        return tokens
 
-    def _complete(self, plan: _Plan) -> Step:
+    def _complete(self, step: Step) -> None:
         """Book the step under way: every scheduled token now exists."""
-        self._plan = None
-        self.now = self.worked_until = plan.ends_at
+        self._under_way = None
+        self.now = self.worked_until = step.ended_at
         self.steps += 1
-        self.kv_used_tokens += plan.decoding + plan.prefill_tokens
-        intervals = [(plan.seconds, plan.decoding)] if plan.decoding else []
-        finished = self._decoded_to_the_end() if self._finishes and self._finishes[0][0] <= self.steps else []
-        started = []
-        for sequence, chunk in plan.chunks:
-            sequence.prefill_left -= chunk
-            if sequence.prefill_left:
-                continue
-            self._prefilling.remove(sequence)
+        self.kv_used_tokens += step.following + step.prefill_tokens
+        self.generated_tokens += step.following
+        if self._finishes and self._finishes[0][0] <= self.steps:
+            step.finished = self._decoded_to_the_end()
+        if step.prefill_tokens:
+            self._prefill(step)
+
+    def _prefill(self, step: Step) -> None:
+        """Compute the step's part of the prompts; whose prompt is whole now gets a token."""
+        tokens = step.prefill_tokens
+        started, finished, resumed = [], list(step.finished), []
+        while tokens:
+            sequence = self._prefilling[0]
+            if sequence.prefill_left > tokens:
+                sequence.prefill_left -= tokens
+                break
+            tokens -= sequence.prefill_left
+            sequence.prefill_left = 0
+            self._prefilling.popleft()
             sequence.generated += 1
+            self.generated_tokens += 1
             if sequence.first_token_at is None:
                 sequence.first_token_at = self.now
                 started.append(sequence)
             else:  # preempted in between: its next token kept the reader waiting all that time
                 assert sequence.last_token_at is not None
-                intervals.append((self.now - sequence.last_token_at, 1))
+                resumed.append(self.now - sequence.last_token_at)
             sequence.last_token_at = self.now
             if sequence.generated == sequence.output_tokens:
                 finished.append(self._finish(sequence))
             else:
                 self._start_decoding(sequence)
-        return Step(
-            self.now,
-            plan.seconds,
-            plan.prefill_tokens,
-            tuple(intervals),
-            tuple(started),
-            tuple(finished),
-            plan.preempted,
-        )
+        step.started, step.finished, step.resumed = started, finished, resumed
 
     def _start_decoding(self, sequence: Sequence) -> None:
         """From the next step on it gets one token per step, and so its last step is known already."""

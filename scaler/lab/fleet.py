@@ -41,17 +41,23 @@ class Replica:
     engine: AnyEngine
     meters: Meters
     leaves_at: float | None = None
+    _run_to: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._run_to = self.ready_at
 
     def advance(self, to: float) -> None:
-        """Run the engine up to ``to``, booking every step."""
-        if to > self.engine.now:
-            self.meters.book(*self.engine.advance(to))
+        """Run the engine up to ``to``, booking what it did. Both routing and the tick may ask for the same moment."""
+        if to > self._run_to:
+            self._run_to = to
+            self.meters.book(self.engine.advance(to, every=self.meters.has_page))
 
     def outstanding(self, at: float) -> int:
         """Requests it has at ``at``. The engine is run only if that may have changed."""
-        if at >= self.engine.quiet_until:
+        engine = self.engine
+        if at >= engine.quiet_until:
             self.advance(at)
-        return self.engine.outstanding
+        return engine.outstanding
 
 
 @dataclass(slots=True)

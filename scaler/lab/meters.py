@@ -8,7 +8,7 @@ Counting takes longer than the engine's steps themselves, so that what nobody re
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
 from math import inf
@@ -111,7 +111,7 @@ class Meters:
         #: Whether anything is counted at all: gauges are the engine's own.
         self.counts = not self.read.issubset(GAUGES)
         tokens = one_two_five(max_model_len)
-        self.preemptions = self.prompt_tokens = self.generation_tokens = 0
+        self.preemptions = self.prompt_tokens = 0
         self.finished = dict.fromkeys(("stop", "length", "abort", "error", "repetition"), 0)
         self.distributions = {
             name: Distribution(text, bounds)
@@ -146,12 +146,16 @@ class Meters:
         self._sampled = {family: self.distributions[name] for family, name in HISTOGRAMS.items() if family in self.read}
         self._histograms: Mapping[str, Mapping[str, Buckets]] | None = None
 
-    def book(self, *steps: Step) -> None:
+    @property
+    def generation_tokens(self) -> int:
+        """Tokens of answers."""
+        return self.engine.generated_tokens
+
+    def book(self, steps: Iterable[Step]) -> None:
         """Count completed steps, as far as anybody reads what is counted."""
         if not self.counts:
             return
         for step in steps:
-            self.generation_tokens += step.generated_tokens
             if self.has_page:
                 self._book_page(step)
             if step.preempted:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence as ListOf
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from scaler.lab.hardware import Hardware
 
@@ -29,9 +29,11 @@ class Sequence:
     decoding_since: int | None = None
 
 
-class Step(NamedTuple):
-    """What one completed step did (a tuple: millions of them are made). ``intervals`` are (seconds since the sequence's
-    previous token, how many such).
+@dataclass(slots=True)
+class Step:
+    """What one step does: scheduled when it begins; when it is complete, ``started`` got their first token and
+    ``finished`` their last. ``following``: tokens that came ``seconds`` after their sequence's previous one.
+    ``resumed``: how long each waited whose next token came after a preemption.
 
     ``steps`` > 1: so many equal steps in a row in which nothing but decoding happened; ``seconds`` is their mean.
     """
@@ -39,19 +41,23 @@ class Step(NamedTuple):
     ended_at: float
     seconds: float
     prefill_tokens: int
-    intervals: tuple[tuple[float, int], ...]
-    started: tuple[Sequence, ...]
-    finished: tuple[Sequence, ...]
-    preempted: int
+    following: int
+    preempted: int = 0
     steps: int = 1
+    started: ListOf[Sequence] = ()
+    finished: ListOf[Sequence] = ()
+    resumed: ListOf[float] = ()
+
+    @property
+    def intervals(self) -> list[tuple[float, int]]:
+        """Seconds since the sequence's previous token, and how many such."""
+        decoded = [(self.seconds, self.following)] if self.following else []
+        return decoded + [(seconds, 1) for seconds in self.resumed]
 
     @property
     def generated_tokens(self) -> int:
         """Tokens this step brought: first ones and following ones."""
-        tokens = len(self.started)
-        for _, count in self.intervals:
-            tokens += count
-        return tokens
+        return self.following + len(self.started) + len(self.resumed)
 
 
 def refuse_impossible(

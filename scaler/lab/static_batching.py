@@ -48,6 +48,7 @@ class StaticEngine:
     admitting: bool = True
     now: float = 0.0
     waiting: deque[Sequence] = field(default_factory=deque)
+    generated_tokens: int = 0
     steps: int = 0
     worked_until: float = 0.0
     quiet_until: float = inf
@@ -99,8 +100,10 @@ class StaticEngine:
             self.quiet_until = self._due_at()
         return sequence
 
-    def advance(self, until: float) -> list[Step]:
-        """Complete every step that ends by ``until``."""
+    def advance(self, until: float, *, every: bool = True) -> list[Step]:
+        """Complete every step that ends by ``until``. Returns what was done: every step, or only those in which
+        something began or ended.
+        """
         done: list[Step] = []
         while True:
             if self._batch is None:
@@ -114,7 +117,8 @@ class StaticEngine:
             if step is None:
                 self.quiet_until = self.now + self._seconds_left()
                 return done
-            done.append(step)
+            if every or step.started or step.finished:
+                done.append(step)
 
     def step(self) -> Step | None:
         """Complete the steps until something ends, however long it takes; None when there is nothing to do."""
@@ -185,7 +189,8 @@ class StaticEngine:
             if member.generated > before:
                 member.last_token_at = self.now
         brought = sum(max(0, min(batch.tokens, member.output_tokens) - before) for member in batch.members)
-        finished = tuple(batch.members) if batch.tokens == batch.output_tokens else ()
+        self.generated_tokens += brought
+        finished = batch.members if batch.tokens == batch.output_tokens else ()
         for member in finished:
             member.finished_at = self.now
         if finished:
@@ -194,11 +199,10 @@ class StaticEngine:
             self.now,
             seconds / steps,
             sum(member.prompt_tokens for member in batch.members) if prefilled else 0,
-            () if prefilled or not brought else ((seconds / steps, brought),),
-            tuple(batch.members) if prefilled else (),
-            finished,
-            0,
-            steps,
+            0 if prefilled else brought,
+            steps=steps,
+            started=batch.members if prefilled else (),
+            finished=finished,
         )
 
     def _steps_within(self, seconds: float) -> int:

@@ -29,7 +29,7 @@ class VllmPage:
 
     def book(self, step: Step) -> None:
         """Count one completed step."""
-        self.meters.book(step)
+        self.meters.book((step,))
 
     def text(self) -> bytes:
         """The page as of the last step booked, in Prometheus' text format."""

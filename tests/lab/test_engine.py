@@ -155,6 +155,27 @@ def test_the_same_submissions_give_the_same_steps_however_finely_time_is_cut() -
     assert told(run(0.003)) == told(run(1e9))
 
 
+def test_steps_that_are_not_told_are_taken_all_the_same() -> None:
+    def run(*, every: bool) -> tuple[Engine, list[Step]]:
+        engine, steps = Engine(Hardware(COST, 1_500), max_num_seqs=8, coast=True), []
+        source, at = random.Random(7), 0.0
+        for _ in range(50):
+            at += source.expovariate(5.0)
+            steps += engine.advance(at, every=every)
+            engine.submit(source.randint(1, 500), source.randint(1, 100), at)
+        return engine, steps + engine.advance(at + 1e6, every=every)
+
+    def told(steps: list[Step]) -> list[tuple[float, int, int, int]]:
+        found = [(step.ended_at, len(step.started), len(step.finished), step.preempted) for step in steps]
+        return [each for each in found if any(each[1:])]
+
+    (watched, all_steps), (alone, some) = run(every=True), run(every=False)
+    assert told(all_steps) == told(some)
+    assert len(told(some)) == len(some) < len(all_steps)
+    assert any(step.preempted for step in some)
+    assert watched.generated_tokens == alone.generated_tokens == sum(step.generated_tokens for step in all_steps)
+
+
 @pytest.mark.parametrize(
     ("prompt", "output", "at", "says"),
     [(0, 5, 1.0, "needs tokens"), (5, 0, 1.0, "needs tokens"), (60, 41, 1.0, "exceed the KV"), (5, 5, 0.5, "before")],

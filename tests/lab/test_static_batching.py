@@ -115,12 +115,12 @@ def test_every_request_finishes_memory_holds_and_counters_add_up(
     for _ in range(60):
         at += source.expovariate(rate)
         for step in engine.advance(at):
-            meters.book(step)
+            meters.book([step])
             assert engine.running <= batch
             assert engine.kv_used_tokens <= kv_tokens
         sequences.append(engine.submit(source.randint(1, 900), source.randint(1, 300), at))
     for step in ended(engine):
-        meters.book(step)
+        meters.book([step])
     assert engine.idle
     assert meters.generation_tokens == sum(sequence.output_tokens for sequence in sequences)
     assert meters.prompt_tokens == sum(sequence.prompt_tokens for sequence in sequences)
