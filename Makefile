@@ -56,7 +56,7 @@ ifdef ARGS
 	$(bin)/pytest $(ARGS)
 else
 	$(bin)/pytest -n auto --dist loadfile -m 'not real'
-	$(bin)/pytest -m real
+	$(bin)/pytest -m real --durations=20
 endif
 
 lint: $(stamp)
