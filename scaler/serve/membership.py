@@ -112,6 +112,7 @@ class Membership:
             if self._sessions:
                 log.warning("the lease has ended, another is begun", session=self.session)
             else:
+                await self._store.reach()  # before that its name may have no address, and our door would have none
                 self.member = await self.peers.open(self.member, await self._link.our_address(), self._peers_port)
             self.lease.lost(sent)
             self._sessions += 1

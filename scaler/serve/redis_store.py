@@ -130,6 +130,10 @@ class RedisStore:
         run_id, uptime = str(info.get("run_id", "")), float(info["uptime_in_seconds"])
         return Beat(float(answer[0]), frozenset(answer[1:]), run_id, uptime)
 
+    async def reach(self) -> None:
+        """Return once Redis has answered anything at all."""
+        await self._beats.ask("ZSCORE", _MEMBERS, "")
+
     async def leave(self, session: str) -> None:
         """End the session at once: its workloads are free."""
         await self._beats.ask("ZREM", _MEMBERS, session)

@@ -540,6 +540,24 @@ async def test_without_redis_from_the_start_nothing_is_owned_and_nothing_answere
             await red.workloads.tell(workload, None)
 
 
+async def test_one_that_began_before_redis_had_a_name_has_a_door_all_the_same(
+    redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both installed at once: a Service without pods has no address. Without a door a silent Redis stops all."""
+    address = RedisLink.our_address
+
+    async def our_address(link: RedisLink) -> str | None:
+        return None if redis.process is None else await address(link)
+
+    monkeypatch.setattr(RedisLink, "our_address", our_address)
+    redis.stop()
+    red = Scaler(redis)
+    async with running(red):
+        redis.start()
+        await until(red.ownership.joined.is_set, 10.0)
+        assert "@127.0.0.1:" in red.ownership._membership.session
+
+
 async def test_an_override_set_at_any_scaler_rules_at_the_owner_and_its_successor(redis: RedisServer) -> None:
     red, green = Scaler(redis), Scaler(redis)
     until_then = datetime.now(UTC) + timedelta(hours=1)
