@@ -79,8 +79,8 @@ def serve(
     grpc_cert: Annotated[
         Path | None,
         typer.Option(
-            help="TLS for KEDA (enableTLS in the ScaledObject): certificate with its chain, PEM. Like every file here "
-            "it is read again when it changes.",
+            help="TLS for KEDA (enableTLS in the ScaledObject): certificate with its chain, PEM. Like every file of "
+            "TLS it is read again when it changes; tokens are not.",
             envvar="LOADTIDE_GRPC_CERT",
         ),
     ] = None,
