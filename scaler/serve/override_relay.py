@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
@@ -16,15 +17,23 @@ from scaler.serve.workloads import Workload, Workloads
 
 log = structlog.get_logger(__name__)
 
+#: Overrides of one workload that are known again when older data come back.
+PAST = 20
+
 _OVERRIDE: TypeAdapter[Override] = TypeAdapter(Override)
 
 
 class OverrideRelay:
-    """Overrides of ``workloads`` through ``store``, which has the last word. Every method may raise RedisTrouble."""
+    """Overrides of ``workloads`` through ``store``, which has the last word, but for a word that we have seen replaced
+    by another: then Redis has come back with older data, and is told again. Every method may raise RedisTrouble.
+    """
 
     def __init__(self, workloads: Workloads, store: RedisStore) -> None:
         self._workloads = workloads
         self._store = store
+        self._last: dict[str, str] = {}
+        #: By workload, the overrides that others have replaced: no two are alike, for each has a moment of its end.
+        self._past: dict[str, deque[str]] = {}
 
     async def tell(self, name: str, override: Override | None) -> None:
         """Keep an override, or that there is none, and call the owner."""
@@ -35,9 +44,22 @@ class OverrideRelay:
         kept = await self._store.overrides()
         utc = self._workloads.utc()
         for name in tuple(owned):
-            workload = self._workloads.get(name)
-            if workload is not None and overrule(workload, kept.get(name), utc):
+            workload, text = self._workloads.get(name), kept.get(name)
+            if workload is None:
+                continue
+            if text is not None and self._is_past(name, text):
+                await self._store.set_override(name, self._last[name])
+            elif overrule(workload, text, utc):
                 self._workloads.evaluate_soon(workload)
+
+    def _is_past(self, name: str, text: str) -> bool:
+        past, last = self._past.setdefault(name, deque(maxlen=PAST)), self._last.setdefault(name, text)
+        if text in past:
+            return True
+        if last and last != text:
+            past.append(last)
+        self._last[name] = text
+        return False
 
     async def tell_again(self, owned: Iterable[str]) -> None:
         """After another Redis has begun: tell it the overrides it does not know."""

@@ -581,6 +581,34 @@ async def test_an_override_set_at_any_scaler_rules_at_the_owner_and_its_successo
         assert other.known("prod/m").memory.override is None
 
 
+async def test_an_override_that_was_ended_does_not_come_back_with_older_data(redis: RedisServer) -> None:
+    """Redis dumps its data now and then: after a crash it has those of then."""
+    red, green = Scaler(redis), Scaler(redis)
+    until_then = datetime.now(UTC) + timedelta(hours=1)
+    first, second = (Override(replicas, None, until_then, "ops") for replicas in (8, 6))
+    async with running(red, green):
+        owner, other = await owner_and_other(red, green)
+
+        def rules(override: Override | None) -> bool:
+            return owner.known("prod/m").memory.override == override
+
+        await other.workloads.set_override(other.known("prod/m"), first)
+        await until(lambda: rules(first))
+        assert redis.said(b"SAVE\r\n").startswith(b"+OK")
+        for later in (second, None):
+            await other.workloads.set_override(other.known("prod/m"), later)
+            await until(lambda later=later: rules(later))
+            redis.stop(signal.SIGKILL)
+            redis.start()
+            await until(lambda: not owner.ownership.deaf, 10.0)
+            await asyncio.sleep(1.5)
+            assert rules(later)
+            await until(lambda: not other.ownership.deaf, 10.0)
+        third = Override(5, None, until_then, "ops")
+        await other.workloads.set_override(other.known("prod/m"), third)
+        await until(lambda: rules(third))
+
+
 async def test_without_redis_an_override_is_refused_and_nothing_changes(redis: RedisServer) -> None:
     red = Scaler(redis)
     async with running(red):
