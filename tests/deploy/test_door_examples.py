@@ -29,6 +29,16 @@ def adds_on(name: str = "keda-http.yaml") -> tuple[dict[str, Any], dict[str, Any
     return theirs, ours
 
 
+def the_add_ons() -> list[dict[str, Any]]:
+    """The ScaledObjects with the add-on's trigger, of every engine."""
+    return [
+        each
+        for path in sorted((EXAMPLES / "scaledobjects").glob("*.yaml"))
+        for each in yaml.safe_load_all(path.read_text(encoding="utf-8"))
+        if each and len(each["spec"]["triggers"]) > 1
+    ]
+
+
 class TestTheHttpAddOn:
     name = "keda-http.yaml"
 
@@ -85,7 +95,13 @@ class TestTheHttpAddOn:
         """
         assert [trigger["type"] for trigger in adds_on()] == ["external-push", "external-push"]
         assert {trigger["metricType"] for trigger in adds_on()} == {"AverageValue"}
-        assert one(self.name, "ScaledObject")["spec"]["cooldownPeriod"] <= 60
+
+    def test_a_replica_whose_client_hung_up_may_load(self) -> None:
+        """Then both are inactive, and taken to zero while it loads it would be woken for ever (field case G2-05)."""
+        for spec in (one(self.name, "ScaledObject")["spec"], *(each["spec"] for each in the_add_ons())):
+            (ours,) = [each["metadata"] for each in spec["triggers"] if "scrapeDns" in each["metadata"]]
+            assert spec["cooldownPeriod"] > float(ours["replicasColdStartSeconds"])
+            assert spec["initialCooldownPeriod"] > float(ours["replicasColdStartSeconds"])
 
 
 class TestTheEnvoyDoor:
