@@ -20,7 +20,7 @@ from scaler.policy.errors import PolicyError
 from scaler.policy.layers import PolicyFile
 from scaler.policy.model import Policy
 from scaler.process.logs import configure_logs
-from scaler.process.options import LogLevel, address, failed, token_from
+from scaler.process.options import LogLevel, address, failed, token_from, told
 from scaler.signals.preset import PresetError, load_preset, register_presets
 
 _WORKLOAD = re.compile(r"[^/\s]+/[^/\s]+")
@@ -197,6 +197,9 @@ def agent(
     namespace = os.environ.get("POD_NAMESPACE") or workload.partition("/")[0]
     try:
         _refuse_halves(engine, workload, scaler, metrics_url or "", preset)
+        for option, given in (("--engine-url", engine_url), ("--metrics-url", metrics_url)):
+            if given and not is_http_url(given):
+                raise ValueError(f"{option}: {no_url(given, 'http://127.0.0.1:8000')}")
         register_presets(presets)
         options = AgentOptions(
             http=address(http),
@@ -226,11 +229,11 @@ def agent(
     except PolicyError as error:
         raise failed("the policy cannot be meant:", *error.problems) from error
     except (ValueError, OSError, PresetError) as error:
-        raise failed(str(error)) from error
+        raise failed(told(error)) from error
     try:
         asyncio.run(run_agent(options))
     except OSError as error:
-        raise failed(f"the agent cannot run: {error}") from error
+        raise failed(f"the agent cannot run: {told(error)}") from error
 
 
 def _policy(path: Path | None, workload: str, preset: str) -> Policy:

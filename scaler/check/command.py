@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from scaler.check.report import Format
+from scaler.process.options import failed
 
 
 def check(
@@ -50,11 +52,16 @@ def check(
     # Imported here: `loadtide serve` must not wait for what only this command needs.
     from scaler.check.examine import correct, examine
     from scaler.check.report import exit_code, rendered
-    from scaler.check.table import reference
+    from scaler.check.table import RULES, reference
 
     if list_rules:
         typer.echo(reference(), nl=False)
         raise typer.Exit
+    unknown = [name for name in ignore or () if name not in {rule.id for rule in RULES}]
+    if unknown:
+        close = get_close_matches(unknown[0], [rule.id for rule in RULES], 1)
+        meant = f"write {close[0]}" if close else "--list-rules names them all"
+        raise failed(f"--ignore {unknown[0]}: there is no such rule; {meant}")
     if not files:
         raise typer.BadParameter("name a file to check, or - for standard input; --list-rules explains the rules")
     texts = {file: _yaml_text(file) for file in dict.fromkeys(files)}
@@ -70,6 +77,9 @@ def check(
 def _yaml_text(file: str) -> str:
     try:
         return sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeError) as error:
-        typer.secho(f"{file}: cannot be read ({error})", err=True)
-        raise typer.Exit(2) from error
+    except IsADirectoryError as error:
+        raise failed(f"{file}: is a folder; name the files in it, for example {file.rstrip('/')}/*.yaml") from error
+    except OSError as error:
+        raise failed(f"{file}: cannot be read ({error.strerror}); name YAML files, or - for standard input") from error
+    except UnicodeError as error:
+        raise failed(f"{file}: is not UTF-8 text; name YAML files, or - for standard input") from error

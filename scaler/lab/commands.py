@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from scaler.lab.run import demo
+from scaler.process.options import told
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -183,7 +184,7 @@ def simulate(
                 tell(index, f"{what.name}: {name}")
                 played.append(play(what, name, requests, truth, knob, seed, lost_share, season))
     except (OSError, ValueError) as error:
-        raise _failed(f"cannot play {scenario or trace}: {error}") from error
+        raise _failed(f"cannot play {scenario or trace}: {told(error)}") from error
     Console().print(results_table(played))
     if report is not None:
         report.write_text(page(played, truth, seed), encoding="utf-8")
@@ -219,6 +220,7 @@ def score(
     policies = policy or [name for name, entry in POLICIES.items() if entry.scored]
     _known(policies, list(POLICIES), "policy")
     _known(scenario or [], list(SCENARIOS), "scenario")
+    _known([half] if half else [], ["tune", "report"], "half")
     scored = [each.name for each in SCENARIOS.values() if each.half != "shown"]
     wanted = [SCENARIOS[name] for name in scenario or scored]
     names = [each.name for each in wanted if half in (None, each.half) and (data is not None or each.file is None)]
@@ -238,7 +240,7 @@ def score(
 
             rows = contest(names, policies, KNOBS, range(1, seeds + 1), data, jobs=jobs, done=done)
     except (OSError, TraceError) as error:
-        raise _failed(f"cannot score: {error}") from error
+        raise _failed(f"cannot score: {told(error)}") from error
     seconds = time.monotonic() - begun
     out.write_text(as_json(rows, seconds), encoding="utf-8")
     if markdown is not None:
@@ -279,7 +281,7 @@ def cards(
             try:
                 results[name] = [CARD_SCENARIOS[name].play(seed, data) for seed in range(1, seeds + 1)]
             except (OSError, ValueError) as error:
-                raise _failed(f"cannot play {name}: {error}") from error
+                raise _failed(f"cannot play {name}: {told(error)}") from error
     for name, played in results.items():
         for way in played[0]:
             runs = [each[way] for each in played]

@@ -221,7 +221,7 @@ def demo(
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise failed(f"{folder}: cannot be made ({error.strerror}); name another with --folder") from error
+        raise failed(f"--folder {folder}: cannot be made ({error.strerror}); name a folder") from error
     loadtide = Path(sys.executable).with_name("loadtide")
     with children() as group:
         if watched is None:

@@ -89,7 +89,7 @@ def probe(
         typer.secho(str(error), err=True)
         raise typer.Exit(2) from error
     except UnreachableError as error:
-        typer.secho(f"{shown_url(address)}: {error}", err=True)
+        typer.secho(f"{shown_url(address)}: {error}; is it the right address, and reachable from here?", err=True)
         raise typer.Exit(2) from error
     if only_policy:
         typer.echo(report.policy, nl=False)

@@ -39,9 +39,28 @@ def address(text: str) -> Address:
 
 
 def token_from(path: Path | None, variable: str) -> str | None:
-    """The token from its file, else from the environment; an empty one is none. Raises OSError, ``UnicodeError``."""
-    text = path.read_text(encoding="utf-8") if path else os.environ.get(variable, "")
-    return text.strip() or None
+    """The token from its file, else from the environment, where an empty one is none. A file that was named and has
+    none is refused: what it should close would stand open. Raises ``typer.BadParameter``.
+    """
+    if path is None:
+        return os.environ.get(variable, "").strip() or None
+    instead = f"write the token into it, or leave it out and set {variable}"
+    try:
+        token = path.read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise typer.BadParameter(f"{path}: the token cannot be read ({error.strerror}); {instead}") from error
+    except UnicodeError as error:
+        raise typer.BadParameter(f"{path}: is not text; {instead}") from error
+    if not token:
+        raise typer.BadParameter(f"{path}: is empty; {instead}")
+    return token
+
+
+def told(error: Exception) -> str:
+    """An error in a person's words: of an operating system's the file and the reason, without its number."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return str(error)
 
 
 def failed(*lines: str) -> typer.Exit:

@@ -13,7 +13,7 @@ import typer
 from scaler.policy.errors import PolicyError
 from scaler.process.ending import GRACE_SECONDS
 from scaler.process.logs import configure_logs
-from scaler.process.options import LogLevel, address, failed, token_from
+from scaler.process.options import LogLevel, address, failed, token_from, told
 from scaler.serve.loop import FORGET_AFTER_SECONDS
 from scaler.serve.server import Listening, Tokens, run_scaler
 from scaler.serve.store import MemoryStore, SqliteStore
@@ -186,7 +186,7 @@ def serve(
     except PolicyError as error:
         raise failed("the policy cannot be meant:", *error.problems) from error
     except (OSError, RuntimeError, PresetError) as error:
-        raise failed(f"cannot serve: {error}") from error
+        raise failed(f"cannot serve: {told(error)}") from error
 
 
 def _shared(store: str) -> RedisLink | None:

@@ -64,6 +64,14 @@ def test_help_teaches() -> None:
         (["--workload", "chat/m"], "--engine is missing"),
         (["--scaler", "http://s"], "--engine is missing"),
         (["--scaler", "loadtide:8080", "--engine", "vllm", "--workload", "c/m"], "is not a URL"),
+        (
+            ["--engine", "sglang", "--engine-url", "sglang:30000", "--workload", "c/m"],
+            "--engine-url: 'sglang:30000' is not",
+        ),
+        (
+            ["--engine", "vllm", "--metrics-url", "/metrics", "--workload", "c/m"],
+            "--metrics-url: '/metrics' is not a URL",
+        ),
         (["--http", "9410"], "is not HOST:PORT"),
         (["--engine", "vllm", "--workload", "c/m", "--preset", "vlm"], "vlm"),
         (["--engine", "vllm", "--workload", "c/m", "--policy", "/nowhere.yaml"], "/nowhere.yaml"),

@@ -99,11 +99,28 @@ def test_a_rule_may_be_ignored(file: Path) -> None:
     assert check("--ignore", "metric-type", str(file)).exit_code == 0
 
 
+def test_a_rule_that_does_not_exist_cannot_be_ignored(file: Path) -> None:
+    """A typing error there would let the rule speak on, or be thought to have silenced it."""
+    file.write_text(WRONG)
+    said = check("--ignore", "metrics-type", str(file))
+    assert said.exit_code == 2
+    assert said.stderr == "--ignore metrics-type: there is no such rule; write metric-type\n"
+    assert "--list-rules names them all" in check("--ignore", "x", str(file)).stderr
+
+
 def test_no_file_and_a_file_that_is_not_there() -> None:
     assert check().exit_code == 2
     missing = check("/no/such.yaml")
     assert missing.exit_code == 2
-    assert "cannot be read" in missing.stderr
+    assert missing.stderr == (
+        "/no/such.yaml: cannot be read (No such file or directory); name YAML files, or - for standard input\n"
+    )
+
+
+def test_a_folder_and_what_is_no_text(file: Path) -> None:
+    assert "is a folder; name the files in it" in check(str(file.parent)).stderr
+    file.write_bytes(b"\xff\xfe")
+    assert "is not UTF-8 text; name YAML files" in check(str(file)).stderr
 
 
 def test_the_rules_explain_themselves() -> None:

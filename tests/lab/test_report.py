@@ -244,6 +244,12 @@ def test_what_cannot_be_written_is_said_before_anything_is_played(
     assert words in " ".join(text.split())
 
 
+def test_a_half_that_does_not_exist_is_said_with_those_that_do() -> None:
+    code, text = invoke("score", "--half", "front")
+    assert code == 2
+    assert "there is no half 'front'; there are: tune, report" in " ".join(text.split())
+
+
 def test_the_scaler_starts_without_the_lab() -> None:
     """`loadtide serve` imports of the lab no more than the names of its commands."""
     code = "import sys, scaler.cli; print(sorted(m for m in sys.modules if m.startswith('scaler.lab')))"

@@ -73,6 +73,8 @@ def hint(said: str) -> str:
             " (the address is what stands before /api/v1: http://prometheus:9090, http://mimir/prometheus, "
             "http://vmselect:8481/select/0/prometheus)"
         )
+    if re.search(r"connection refused|does not resolve|timed out", said):
+        return " (is it the right address, and reachable from here? kubectl port-forward makes it so)"
     return ""
 
 

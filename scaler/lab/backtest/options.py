@@ -108,8 +108,7 @@ def server_meant(file: PolicyFile, name: str | None, options: Options) -> Promet
     """
     if name is None:
         raise ValueError(
-            "no server: write --prometheus http://prometheus.monitoring:9090, or let the workload name a source of the "
-            "policy file"
+            "no server: write --prometheus http://prometheus.monitoring:9090, or the name of a source in --policy"
         )
     if name in file.sources:
         return file.sources[name].model_copy(update={"timeout_seconds": _TIMEOUT_SECONDS})
@@ -124,7 +123,7 @@ def server_meant(file: PolicyFile, name: str | None, options: Options) -> Promet
             {**_credentials(options), "url": name, "timeout_seconds": _TIMEOUT_SECONDS}
         )
     except ValidationError as error:
-        raise ValueError(f"--prometheus {shown_url(name)}: {_told(error)}") from error
+        raise ValueError(f"--prometheus {shown_url(name)}: {_told(error).removeprefix('url ')}") from error
 
 
 def _credentials(options: Options) -> dict[str, Any]:
