@@ -62,6 +62,33 @@ def test_what_cannot_be_done_is_said_without_the_password(command: tuple[str, ..
     assert "hush" not in result.output
 
 
+SECRETS_IN_METADATA = """\
+apiVersion: keda.sh/v1alpha1
+kind: ScaledObject
+metadata: {name: m, namespace: chat}
+spec:
+  scaleTargetRef: {name: m}
+  triggers:
+    - type: external
+      metadata:
+        scalerAddress: http://user:hush@loadtide.lt.svc:6000
+        scrapeUrl: http://user:hush@m.chat.svc:8000/metrics
+        gatewayUrls: ftp://user:hush@x
+        scrapeUrls: ["http://user:hush@m.chat.svc:8000/metrics"]
+"""
+
+
+@pytest.mark.parametrize("how", ["text", "json", "github"])
+def test_a_check_does_not_carry_the_password_of_a_file_into_the_log_of_a_pipeline(how: str, tmp_path: Path) -> None:
+    path = tmp_path / "scaledobject.yaml"
+    path.write_text(SECRETS_IN_METADATA)
+    result = typed("check", str(path), "--format", how)
+    assert result.exit_code == 2
+    for rule in ("scaler-address", "unknown-key", "bad-value", "unquoted"):
+        assert rule in result.output
+    assert "hush" not in result.output
+
+
 @pytest.mark.parametrize("url", ["http://user:hush/x@h:8000", "user:hush@h:8000"])
 def test_the_demonstration_refuses_what_is_no_url_without_the_password(url: str) -> None:
     result = typed("demo", "--engine", url)

@@ -260,6 +260,8 @@ def settings_of(environment: Any) -> Settings | None:
     url = environment.get("LOADTIDE_URL", "").strip().rstrip("/")
     if not url:
         return None
+    if "@" in url:  # it would never be sent, and every line of the log would repeat it
+        raise ValueError("LOADTIDE_URL has a user or a password in it; leave them out, and name a LOADTIDE_TOKEN_FILE")
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError(f"LOADTIDE_URL={url!r} is no URL; write for example http://loadtide.loadtide.svc:8080")

@@ -10,6 +10,7 @@ from difflib import SequenceMatcher
 from scaler.check.edit import Remove, Rename, Write
 from scaler.check.rule import Hit, Rule, Severity
 from scaler.check.subjects import ScaledObject, Trigger
+from scaler.policy.addresses import shown_text
 from scaler.policy.metadata import fingerprint, is_key, nearest_key, same_words
 
 #: Plain scalars that Kubernetes' own YAML reader takes for something else than a text, beyond what ours does.
@@ -61,7 +62,7 @@ def unquoted(scaled: ScaledObject) -> Iterator[Hit]:
             yield Hit(
                 path,
                 f"{name} is no text in YAML, and metadata takes texts only: the API server refuses the ScaledObject",
-                f"{name}: {text}",
+                f"{name}: {shown_text(text)}",
                 (Write(path, text),),
             )
 
@@ -77,7 +78,7 @@ def unknown_key(scaled: ScaledObject) -> Iterator[Hit]:
                 beside = f"; {meant} stands here as well" if taken else ""
                 yield Hit(path, f"metadata has no key {name}: it does nothing{beside}", f"# without {name}")
             else:
-                fix = f"{meant}: {scaled.manifest.written(path)}"
+                fix = f"{meant}: {shown_text(scaled.manifest.written(path))}"
                 reason = f"metadata has no key {name}: it does nothing; probably {meant} is meant"
                 sure = same_words(name, meant) or SequenceMatcher(None, name.lower(), meant.lower()).ratio() >= _SURE
                 yield Hit(path, reason, fix, (Rename(path, meant),) if sure else ())

@@ -327,3 +327,10 @@ def test_a_folder_that_is_gone_costs_no_report(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv(loadtide_vllm.STATE_VARIABLE, os.fspath(tmp_path / "gone"))
     loadtide_vllm.publish(Follower(Scheduler032(), link_to("http://127.0.0.1:9")))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_password_in_the_scalers_url_is_refused_and_not_repeated() -> None:
+    """urllib would take it for a part of the host, and the log would name it with every trouble."""
+    with pytest.raises(ValueError, match="LOADTIDE_TOKEN_FILE") as refusal:
+        settings_of({"LOADTIDE_URL": "http://user:hush@loadtide:8080", "LOADTIDE_WORKLOAD": "team-a/chat"})
+    assert "hush" not in str(refusal.value)
