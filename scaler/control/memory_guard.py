@@ -60,9 +60,10 @@ def protect_memory(situation: Situation) -> BatchMove | None:
 def _kept_share(situation: Situation, signal: str) -> float:
     """What share of what runs may go on running."""
     half, kv = situation.policy.batch.down_factor, known_value(situation.signals.kv_use_ratio)
-    if signal not in ("kv_use_ratio", "preemptions_recent") or not kv:
+    if signal not in ("kv_use_ratio", "preemptions_recent") or kv is None:
         return half
-    return max(half, min(kv_growth_ratio(situation) / kv, MOST_KEPT_SHARE))
+    mark = kv_growth_ratio(situation)
+    return max(half, min(mark / max(kv, mark), MOST_KEPT_SHARE))
 
 
 def before_protection(situation: Situation, move: BatchMove) -> tuple[int | None, bool]:

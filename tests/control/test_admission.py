@@ -30,9 +30,9 @@ class TestHold:
     def test_preemptions_that_are_over_hold_nobody_back(self) -> None:
         """They are remembered for 15 s; with nobody admitted for so long a real engine ran empty. The batch stays."""
         timeline = Timeline(POLICY).at("0s", **load(0.5)).at("5s", **load(0.97, preempted=3))
-        timeline.expect(admission=Admission.HOLD, batch=25)
-        timeline.at("10s", **load(0.2, running=2, preempted=3)).expect(admission=Admission.OPEN, batch=25)
-        timeline.at("15s").expect(admission=Admission.OPEN, batch=25)
+        timeline.expect(admission=Admission.HOLD, batch=43)  # 50 x 0.85/0.97
+        timeline.at("10s", **load(0.2, running=2, preempted=3)).expect(admission=Admission.OPEN, batch=43)
+        timeline.at("15s").expect(admission=Admission.OPEN, batch=43)
         timeline.at("20s", **load(0.9, preempted=2)).expect(admission=Admission.HOLD)
 
     def test_preemptions_hold_where_nothing_says_that_there_is_room(self) -> None:
@@ -42,7 +42,7 @@ class TestHold:
 
     def test_preemptions_alone_still_shrink_at_once(self) -> None:
         timeline = Timeline(POLICY).at("0s", **load(0.5)).at("5s", **load(0.5, preempted=3))
-        timeline.expect(admission=Admission.OPEN, batch=25).because(Code.MEMORY_PRESSURE)
+        timeline.expect(admission=Admission.OPEN, batch=45).because(Code.MEMORY_PRESSURE)  # nine tenths of 50
 
     def test_doubt_holds_it(self) -> None:
         timeline = Timeline(POLICY).at("0s", **load()).at("5s", **load(0.97)).at("10s", **gone()).at("60s")
@@ -98,7 +98,7 @@ class TestCompanions:
         Timeline(wide).at("0s", **load()).expect(workers=80)
 
     def test_they_move_with_the_batch(self) -> None:
-        Timeline(POLICY).at("0s", **load()).at("5s", **load(0.97)).expect(batch=25, workers=25)
+        Timeline(POLICY).at("0s", **load()).at("5s", **load(0.97)).expect(batch=43, workers=43)
 
     def test_where_the_capacity_is_not_known_as_many_as_run_may_wait(self) -> None:
         unknown = POLICY.model_copy(update={"capacity": Capacity()})

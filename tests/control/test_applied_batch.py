@@ -23,20 +23,20 @@ def sequences(timeline: Timeline) -> tuple[float, str]:
 def test_a_published_batch_counts_only_once_it_is_applied() -> None:
     pressed = FULL | dict(kv=0.97)
     timeline = Timeline(POLICY).at("0s", **FULL, kv=0.5, applied_batch=64).at("5s", **pressed, applied_batch=64)
-    timeline.expect(batch=32, replicas=1).because(Code.MEMORY_PRESSURE)
+    timeline.expect(batch=56, replicas=1).because(Code.MEMORY_PRESSURE)  # 64 x 0.85/0.97
     assert sequences(timeline) == (64.0, "declared")  # the engine still runs what it ran
-    timeline.at("10s", **FULL | dict(running=32, busiest_running=32, waiting=32), kv=0.6, applied_batch=32)
-    assert sequences(timeline) == (32.0, "applied_batch")
-    timeline.expect(replicas=2)  # 64 in flight over 32
+    timeline.at("10s", **FULL | dict(running=56, busiest_running=56, waiting=8), kv=0.6, applied_batch=56)
+    assert sequences(timeline) == (56.0, "applied_batch")
+    timeline.expect(replicas=2)  # 64 in flight over 56
 
 
 def test_what_protection_cut_counts_while_it_is_applied_and_leaves_no_trace() -> None:
     """Queueing behind our own cap shows no cap of the engine's: with the cut the lower capacity ends too."""
-    queued = dict(running=32, waiting=32, ready=1, busiest_running=32, queueing_replicas=1, saturated_sequences=32)
+    queued = dict(running=56, waiting=8, ready=1, busiest_running=56, queueing_replicas=1, saturated_sequences=56)
     timeline = Timeline(POLICY).at("0s", **FULL, kv=0.5, applied_batch=64)
-    timeline.at("5s", **FULL, kv=0.97, applied_batch=64).expect(batch=32)
-    timeline.at("10s", **queued, kv=0.6, applied_batch=32).at("15s", **queued, kv=0.6, applied_batch=32)
-    assert sequences(timeline) == (32.0, "applied_batch")
+    timeline.at("5s", **FULL, kv=0.97, applied_batch=64).expect(batch=56)
+    timeline.at("10s", **queued, kv=0.6, applied_batch=56).at("15s", **queued, kv=0.6, applied_batch=56)
+    assert sequences(timeline) == (56.0, "applied_batch")
     assert timeline.decision is not None
     assert timeline.decision.next_memory.batch_before_protection is not None
     timeline.at("20s", **FULL | dict(running=40, busiest_running=40), kv=0.6, applied_batch=64)
@@ -69,8 +69,8 @@ class TestNobodyFollows:
         timeline.at("10m5s", **self.slow(45)).expect(batch=33)
 
     def test_memory(self) -> None:
-        timeline = Timeline(POLICY).at("0s", **FULL, kv=0.5).at("5s", **FULL, kv=0.97).expect(batch=32)
-        timeline.at("10m").expect(batch=32).held_back(Code.NOT_APPLIED)
+        timeline = Timeline(POLICY).at("0s", **FULL, kv=0.5).at("5s", **FULL, kv=0.97).expect(batch=56)
+        timeline.at("10m").expect(batch=56).held_back(Code.NOT_APPLIED)
 
     def test_the_latency_strategy(self) -> None:
         policy = self.SLOW.model_copy(update={"strategy": "latency"})

@@ -63,23 +63,23 @@ def test_queueing_with_room_grows_a_batch_that_binds() -> None:
     assert [d.targets.batch for d in timeline.history if d.targets.batch != 16][:1] == [32]
 
 
-def test_memory_pressure_halves_what_runs_at_once_although_a_cooldown_has_just_begun() -> None:
+def test_memory_pressure_shrinks_what_runs_at_once_although_a_cooldown_has_just_begun() -> None:
     policy = POLICY.model_copy(update={"batch": Batch(start=32, max=64)})
     timeline = Timeline(policy).at("0s", **serving(running=60)).at("1m").expect(batch=64)  # grown just now
     timeline.at("1m5s", **serving(running=100, kv=0.97, preempted=14, waiting=9))
-    timeline.expect(cause=Cause.MEMORY, batch=25, admission=Admission.HOLD, state=LoadState.CRITICAL)
-    timeline.because(Code.MEMORY_PRESSURE)
+    timeline.expect(cause=Cause.MEMORY, batch=43, admission=Admission.HOLD, state=LoadState.CRITICAL)
+    timeline.because(Code.MEMORY_PRESSURE)  # from the 50 of a replica, not from 64: 50 x 0.85/0.97
 
 
 def test_after_a_shrink_its_effect_is_awaited_before_the_next() -> None:
-    timeline = settled().at("6m5s", **serving(running=100, kv=0.97)).expect(batch=25)
-    timeline.at("6m10s", **serving(running=100, kv=0.97, applied_batch=25))
-    timeline.at("6m15s").expect(batch=25).held_back(Code.SETTLING).at("6m20s").expect(batch=12)
+    timeline = settled().at("6m5s", **serving(running=100, kv=0.97)).expect(batch=43)
+    timeline.at("6m10s", **serving(running=100, kv=0.97, applied_batch=43))
+    timeline.at("6m15s").expect(batch=43).held_back(Code.SETTLING).at("6m20s").expect(batch=37)  # 43 x 0.85/0.97
 
 
 def test_a_batch_shrunk_for_memory_comes_back_one_step_per_cooldown() -> None:
-    timeline = settled().at("6m5s", **serving(running=100, kv=0.97)).expect(batch=25)
-    timeline.at("6m10s", **serving(running=20, kv=0.4)).expect(batch=25, admission=Admission.OPEN)
+    timeline = settled().at("6m5s", **serving(running=100, gpu_memory_free_ratio=0.05)).expect(batch=25)
+    timeline.at("6m10s", **serving(running=20, gpu_memory_free_ratio=0.3)).expect(batch=25, admission=Admission.OPEN)
     timeline.held_back(Code.COOLDOWN).at("7m5s").expect(batch=50).because(Code.RECOVERY)
     timeline.at("8m5s").expect(batch=64).at("20m").expect(batch=64)
 
@@ -87,8 +87,9 @@ def test_a_batch_shrunk_for_memory_comes_back_one_step_per_cooldown() -> None:
 def test_a_batch_that_was_the_engines_own_goes_back_to_being_so() -> None:
     policy = POLICY.model_copy(update={"batch": Batch()})
     timeline = Timeline(policy).at("0s", **serving()).expect(batch=None)
-    timeline.at("5s", **serving(running=100, kv=0.97)).expect(batch=25)
-    timeline.at("10s", **serving(running=30, kv=0.4)).at("65s").expect(batch=50).at("2m5s").expect(batch=None)
+    timeline.at("5s", **serving(running=100, gpu_memory_free_ratio=0.05)).expect(batch=25)
+    timeline.at("10s", **serving(running=30, gpu_memory_free_ratio=0.3))
+    timeline.at("65s").expect(batch=50).at("2m5s").expect(batch=None)
 
 
 def test_g4_01_a_full_card_is_not_pressure_for_an_engine_that_preallocates() -> None:
@@ -201,4 +202,4 @@ def test_prompts_that_crowd_out_answers_while_requests_queue_never_shrink_the_ba
 
 def test_empty_replicas_beside_a_full_one_do_not_deepen_a_shrink() -> None:
     one_full = serving(running=60, busiest_running=60, ready=12, kv=0.97)
-    settled().at("6m5s", **one_full).expect(cause=Cause.MEMORY, batch=30)
+    settled().at("6m5s", **one_full).expect(cause=Cause.MEMORY, batch=52)  # 60 x 0.85/0.97

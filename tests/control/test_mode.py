@@ -63,7 +63,7 @@ class TestAdvisory:
         # Nobody obeyed, so each tick's advice is the first step again, not one step further down.
         advised = timeline.decision.advised.batch
         timeline.at("2m")
-        assert timeline.decision.advised.batch == advised == 15
+        assert timeline.decision.advised.batch == advised == 26  # 30 x 0.85/0.97
 
     def test_a_count_held_for_a_moment_is_told_and_an_unknown_one_is_not(self) -> None:
         timeline = Timeline(under("advisory")).at("0s", **BUSY)
@@ -113,8 +113,8 @@ class TestPaused:
         timeline.policy = under("paused")
         timeline.at("10m", **BUSY | {"kv": 0.99})
         timeline.policy = LOADED
-        # What was not done in the pause left no trace: the shrink starts from 32, at once.
-        timeline.at("10m5s").expect(batch=15, admission=Admission.HOLD).because(Code.MEMORY_PRESSURE)
+        # What was not done in the pause left no trace: the shrink is the first, 30 x 0.85/0.99, and at once.
+        timeline.at("10m5s").expect(batch=25, admission=Admission.HOLD).because(Code.MEMORY_PRESSURE)
 
     def test_with_nothing_to_hold_what_is_there_stays(self) -> None:
         timeline = Timeline(under("paused")).at("0s", **BUSY | {"asked_replicas": 5})
@@ -150,7 +150,7 @@ class TestOverride:
 
     def test_the_rest_is_decided_as_ever(self) -> None:
         timeline = overridden(Timeline(LOADED).at("0s", **BUSY), "1h", replicas=6)
-        timeline.at("5s", **BUSY | {"kv": 0.97}).expect(replicas=6, batch=15, admission=Admission.HOLD)
+        timeline.at("5s", **BUSY | {"kv": 0.97}).expect(replicas=6, batch=26, admission=Admission.HOLD)
 
     def test_a_batch_somebody_holds_is_not_shrunk_and_admission_still_protects(self) -> None:
         timeline = overridden(Timeline(LOADED).at("0s", **BUSY), "1h", batch=24)

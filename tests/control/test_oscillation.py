@@ -81,18 +81,18 @@ class TestBatch:
             timeline.at(f"{15 * number + 15}s", **BUSY, kv=0.81 if number % 2 == 0 else 0.79)
             assert timeline.decision is not None
             batches.append(timeline.decision.targets.batch)
-        assert batches == [15] * 40
+        assert batches == [22] * 40  # 30 x 0.6/0.81
         timeline.at("11m", **BUSY, kv=0.5).at("14m").expect(batch=64)
 
     def test_pressure_that_stays_shrinks_on(self) -> None:
-        timeline = Timeline(LOADED).at("0s", **BUSY, kv=0.5).at("5s", **BUSY, kv=FULL, applied_batch=15)
-        timeline.expect(batch=15).at("15s").expect(batch=15)
-        timeline.at("20s").expect(batch=7).at("25s", **BUSY, kv=FULL, applied_batch=7).at("35s").expect(batch=3)
+        timeline = Timeline(LOADED).at("0s", **BUSY, kv=0.5).at("5s", **BUSY, kv=FULL, applied_batch=26)
+        timeline.expect(batch=26).at("15s").expect(batch=26)  # by 0.85/0.97 each time
+        timeline.at("20s").expect(batch=22).at("25s", **BUSY, kv=FULL, applied_batch=22).at("35s").expect(batch=19)
 
     def test_a_preemption_is_no_hovering(self) -> None:
-        timeline = Timeline(LOADED).at("0s", **BUSY, kv=0.5).at("5s", **BUSY, kv=FULL).expect(batch=15)
-        timeline.at("20s", **BUSY, kv=0.9, preempted=0).at("60s").expect(batch=15)
-        timeline.at("65s", **BUSY, kv=0.9, preempted=3, applied_batch=15).expect(batch=7)
+        timeline = Timeline(LOADED).at("0s", **BUSY, kv=0.5).at("5s", **BUSY, kv=FULL).expect(batch=26)
+        timeline.at("20s", **BUSY, kv=0.9, preempted=0).at("60s").expect(batch=26)
+        timeline.at("65s", **BUSY, kv=0.9, preempted=3, applied_batch=26).expect(batch=23)
 
 
 class TestReplicas:

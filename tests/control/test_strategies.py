@@ -67,8 +67,8 @@ class TestQueue:
         slow.held_back(Code.SLOW_STEPS)
 
     def test_what_protection_took_is_given_back_first(self) -> None:
-        timeline = Timeline(QUEUE).at("0s", **waiting(10)).at("5s", **waiting(10, kv=0.97)).expect(batch=4)
-        timeline.at("10s", **waiting(0)).at("15s").expect(batch=4).at("20s").expect(batch=8).because(Code.RECOVERY)
+        timeline = Timeline(QUEUE).at("0s", **waiting(10)).at("5s", **waiting(10, kv=0.97)).expect(batch=7)
+        timeline.at("10s", **waiting(0)).at("15s").expect(batch=7).at("20s").expect(batch=8).because(Code.RECOVERY)
 
     def test_an_unknown_queue_moves_nothing(self) -> None:
         timeline = Timeline(QUEUE).at("0s", **waiting(30)).at("5s").expect(batch=16)

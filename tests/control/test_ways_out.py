@@ -56,7 +56,7 @@ class TestConditions:
 
     def test_shrunk_and_held_by_memory(self) -> None:
         timeline = Timeline(POLICY).at("0s", **NORMAL).at("5s", **NORMAL | {"kv": 0.97}).at("10s")
-        timeline.expect(batch=11, admission=Admission.HOLD)
+        timeline.expect(batch=20, admission=Admission.HOLD)
         assert conditions(timeline) == {"memory_pressure": 5, "shrunk": 5, "admission": 5}
         timeline.at("15s", **NORMAL | {"kv": 0.3})
         assert conditions(timeline) == {"shrunk": 10}
@@ -64,12 +64,12 @@ class TestConditions:
         assert conditions(timeline) == {}
 
     def test_a_shrunk_batch_that_binds_waits_only_for_its_effect_where_the_cache_would_hold_more(self) -> None:
-        """11 each at 0.3 of the cache: 22 would take 0.6. At 0.5 they would take all of it: a minute."""
-        binding = NORMAL | {"running": 22, "waiting": 20}
-        timeline = Timeline(POLICY).at("0s", **NORMAL).at("5s", **NORMAL | {"kv": 0.97}).expect(batch=11)
-        timeline.at("10s", **binding | {"kv": 0.3}).at("15s").expect(batch=11).at("20s").expect(batch=22)
+        """23 x 0.85/0.97 is 20 each; at 0.3 of the cache 40 would take 0.6. At 0.5 they would take all: a minute."""
+        binding = NORMAL | {"running": 40, "waiting": 20}
+        timeline = Timeline(POLICY).at("0s", **NORMAL).at("5s", **NORMAL | {"kv": 0.97}).expect(batch=20)
+        timeline.at("10s", **binding | {"kv": 0.3}).at("15s").expect(batch=20).at("20s").expect(batch=40)
         full = Timeline(POLICY).at("0s", **NORMAL).at("5s", **NORMAL | {"kv": 0.97})
-        full.at("10s", **binding | {"kv": 0.5}).at("60s").expect(batch=11).at("65s").expect(batch=22)
+        full.at("10s", **binding | {"kv": 0.5}).at("60s").expect(batch=20).at("65s").expect(batch=40)
 
     def test_a_stall_that_a_hold_of_our_own_made(self) -> None:
         """Nobody was let in while device memory was short, so what waits made no progress and its replicas count as
