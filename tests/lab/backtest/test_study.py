@@ -20,7 +20,7 @@ from scaler.lab.backtest.show import show
 from scaler.lab.backtest.span import Span
 from scaler.lab.backtest.study import Backtest, NothingReadError, Setting, cold_start_of, study
 from scaler.lab.backtest.summary import basis, compared, next_steps, remarks, shares
-from scaler.lab.scenarios import LARGE, LONG, drawn, sawtooth, step
+from scaler.lab.scenarios import CONTEXT, LONG, drawn, sawtooth, step
 from scaler.lab.truth import Truth
 from scaler.policy.model import Gpu, Policy, Price, PriceWindow
 from scaler.signals.preset import load_preset
@@ -78,13 +78,11 @@ def test_a_scaler_that_made_the_past_decides_the_same_again(ours: tuple[Remember
 
 
 def test_so_it_does_where_it_had_lowered_the_batch(tmp_path: Path) -> None:
-    """A jump fills the KV cache, the memory guard cuts the batch, and each replica serves less for a while: no engine
-    tells that, but a scaler of ours that was there does.
+    """A jump of long contexts fills the KV cache, the memory guard cuts the batch below what was declared of shorter
+    ones, and each replica serves less for a while: no engine tells that, but a scaler of ours that was there does.
     """
-    jump = replace(
-        short("jump", 750.0, drawn(step(1.2, 120), LONG, 750), ceiling=24), hardware_name=LARGE, cold_start_seconds=300
-    )
-    truth = Truth(10.2, 0.144)
+    jump = replace(short("jump", 750.0, drawn(step(6, 120), CONTEXT, 750), ceiling=24), cold_start_seconds=300)
+    truth = Truth(20.0, 2.0)
     server, lived = remembered(tmp_path, jump, truth, "adaptive", jump.requests(None, 1))
     assert any(decision.capacity.source == "applied_batch" for decision in lived.decisions)
     moments = studied(server, policy_for(jump, truth), jump.seconds).moments
