@@ -10,7 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.real import chromium, envoy_server, prometheus_server, ray_cluster, redis_server, triton_server, vllm_cpu
+from tests.real import (
+    chromium,
+    envoy_server,
+    prometheus_server,
+    ray_cluster,
+    redis_server,
+    sglang_cpu,
+    triton_server,
+    vllm_cpu,
+)
 
 #: Small enough that a handful of streams fills the batch and a queue forms.
 MAX_NUM_SEQS = 8
@@ -96,3 +105,30 @@ def vllm(
     log: Path = tmp_path_factory.mktemp("vllm") / "vllm.log"
     with vllm_cpu.serve(vllm_installation, log, max_num_seqs=MAX_NUM_SEQS) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def sglang(
+    vllm_installation: vllm_cpu.Installation, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[vllm_cpu.Server]:
+    """One running SGLang replica with a batch of at most 8, shared by the whole run. Its log ends without an error.
+
+    It lets in whoever has room in its KV cache for 16 tokens more, so that a batch of long answers fills it and some
+    are taken back. By default its gauges are up to 40 steps old, which is seconds with this model.
+    """
+    try:
+        installation = sglang_cpu.install(vllm_installation)
+    except vllm_cpu.Unavailable as reason:
+        pytest.skip(str(reason))
+    log: Path = tmp_path_factory.mktemp("sglang") / "sglang.log"
+    with sglang_cpu.serve(
+        installation,
+        log,
+        max_running_requests=MAX_NUM_SEQS,
+        kv_tokens=1024,
+        variables={"SGLANG_CLIP_MAX_NEW_TOKENS_ESTIMATION": "16"},
+        arguments=("--decode-log-interval", "1"),
+    ) as server:
+        yield server
+        said = server.log.read_text(errors="replace")
+        assert "Traceback" not in said, said[-5000:]

@@ -125,18 +125,18 @@ def gauges(engine: vllm_cpu.Server) -> dict[str, float]:
     return {sample.name: sample.value for family in text_string_to_metric_families(page) for sample in family.samples}
 
 
-def running(engine: vllm_cpu.Server) -> float:
-    return gauges(engine)["vllm:num_requests_running"]
+def running(engine: vllm_cpu.Server, gauge: str = "vllm:num_requests_running") -> float:
+    return gauges(engine)[gauge]
 
 
-async def until_running(engine: vllm_cpu.Server, wanted: int) -> None:
+async def until_running(engine: vllm_cpu.Server, wanted: int, gauge: str = "vllm:num_requests_running") -> None:
     """Wait until so many run, and see that it stays: no more are admitted."""
     deadline = time.monotonic() + 60
-    while (now := await asyncio.to_thread(running, engine)) != wanted:
+    while (now := await asyncio.to_thread(running, engine, gauge)) != wanted:
         assert time.monotonic() < deadline, f"{now:g} run, not {wanted}"
         await asyncio.sleep(0.1)
     for _ in range(5):
-        assert await asyncio.to_thread(running, engine) <= wanted
+        assert await asyncio.to_thread(running, engine, gauge) <= wanted
         await asyncio.sleep(0.1)
 
 

@@ -39,7 +39,7 @@ class Unavailable(Exception):  # noqa: N818 - a state of the machine, not a faul
 
 
 class StartFailed(Exception):  # noqa: N818
-    """vLLM is installed but did not become ready; the text ends with its last log lines."""
+    """The engine is installed but did not become ready; the text ends with its last log lines."""
 
 
 @dataclass(frozen=True)
@@ -200,23 +200,24 @@ def serve(
         )  # fmt: skip
     try:
         server = Server(f"http://127.0.0.1:{port}", process.pid, log, max_num_seqs)
-        _wait_until_ready(server, process)
+        wait_until_ready(server, process, "vLLM")
         yield server
     finally:
         stop(process)
 
 
-def _wait_until_ready(server: Server, process: subprocess.Popen[bytes]) -> None:
+def wait_until_ready(server: Server, process: subprocess.Popen[bytes], name: str) -> None:
+    """Return once it answers that it is healthy. Raises ``StartFailed``."""
     deadline = time.monotonic() + READY_SECONDS
     while time.monotonic() < deadline:
         if process.poll() is not None:
-            raise StartFailed(f"vLLM ended with status {process.returncode}:\n{_tail(server.log)}")
+            raise StartFailed(f"{name} ended with status {process.returncode}:\n{_tail(server.log)}")
         try:
             with urllib.request.urlopen(f"{server.url}/health", timeout=2):
                 return
         except (urllib.error.URLError, OSError):
             time.sleep(0.25)
-    raise StartFailed(f"vLLM was not ready after {READY_SECONDS:.0f} s:\n{_tail(server.log)}")
+    raise StartFailed(f"{name} was not ready after {READY_SECONDS:.0f} s:\n{_tail(server.log)}")
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
