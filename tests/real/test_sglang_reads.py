@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import aiohttp
 import pytest
@@ -29,25 +30,23 @@ def counted(sample: EngineSample, family: str) -> float:
     return sum(buckets.count for buckets in sample.histograms[family].values())
 
 
-async def busy(server: vllm_cpu.Server) -> EngineSample:
-    """The first read in which requests run and wait."""
+async def first_read(server: vllm_cpu.Server, wanted: Callable[[EngineSample], object]) -> EngineSample:
+    """The first read that is as wanted."""
     async with asyncio.timeout(60):
         while True:
-            sample = await read(server, PRESET)
-            if sample.gauges["running"] and sample.gauges["waiting"]:
+            if wanted(sample := await read(server, PRESET)):
                 return sample
             await asyncio.sleep(0.1)
 
 
 async def test_a_real_sglang_under_load_gives_every_family(sglang: vllm_cpu.Server) -> None:
-    quiet = await read(sglang, PRESET)
-    assert (quiet.gauges["running"], quiet.gauges["waiting"]) == (0, 0)
+    quiet = await first_read(sglang, lambda now: (now.gauges["running"], now.gauges["waiting"]) == (0, 0))
     assert quiet.gauges["kv_capacity_tokens"] == 1024
 
     driver = asyncio.create_task(
-        load.arrive(sglang.url, requests_per_second=10, seconds=REQUESTS / 10, max_tokens=TOKENS)
+        load.arrive(sglang.url, requests_per_second=100, seconds=REQUESTS / 100, max_tokens=TOKENS)
     )
-    loaded = await busy(sglang)
+    loaded = await first_read(sglang, lambda now: now.gauges["running"] and now.gauges["waiting"])
     outcome = await driver
     after = await read(sglang, PRESET)
 
