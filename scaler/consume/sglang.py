@@ -1,7 +1,7 @@
 """SGLang: ``POST /set_internal_state`` changes the scheduler's cap at its next step, without a restart.
 
 Read in the sources of 0.4.6, 0.4.9, 0.5.2, 0.5.9 and 0.5.23 (``managers/scheduler.py``, later
-``managers/scheduler_components/internal_state.py``, and ``entrypoints/http_server.py``). Run with one rank of 0.5.23.
+``managers/scheduler_components/internal_state.py``, and ``entrypoints/http_server.py``). Run for real: 0.5.23.
 
 - The cap is ``pp_max_micro_batch_size``, ``max_micro_batch_size`` until 0.5.2: which one is asked of the engine. It
   bounds one pipeline stage's micro batch of one data-parallel rank, and is used for admission at any pipeline depth

@@ -59,11 +59,13 @@ def serve(
     *,
     max_running_requests: int,
     kv_tokens: int,
+    ranks: int = 1,
     variables: Mapping[str, str] | None = None,
     arguments: tuple[str, ...] = (),
 ) -> Iterator[Server]:
-    """Run one replica until the block ends. ``log`` receives its output; its KV cache has room for ``kv_tokens``.
-    ``variables`` go into its environment, ``arguments`` to its command line. Raises ``StartFailed``.
+    """Run one replica until the block ends. ``log`` receives its output; ``variables`` go into its environment,
+    ``arguments`` to its command line. ``ranks`` compute in parallel, each with a batch and a KV cache of its own.
+    Raises ``StartFailed``.
     """
     port = free_port()
     environment = os.environ | {
@@ -73,7 +75,7 @@ def serve(
         # Three processes import thousands of files: they are compiled once, not at each start.
         "PYTHONDONTWRITEBYTECODE": "",
         # As vLLM's: on two cores the test has the other.
-        "SGLANG_CPU_OMP_THREADS_BIND": str(max(os.sched_getaffinity(0))),
+        "SGLANG_CPU_OMP_THREADS_BIND": "|".join([str(max(os.sched_getaffinity(0)))] * ranks),
         **(variables or {}),
     }
     command = [
@@ -81,7 +83,7 @@ def serve(
         *("--served-model-name", MODEL_NAME, "--host", "127.0.0.1", "--port", str(port)),
         *("--device", "cpu", "--attention-backend", "torch_native"),
         *("--cuda-graph-backend-decode", "disabled", "--cuda-graph-backend-prefill", "disabled"),
-        *("--context-length", "1024", "--max-running-requests", str(max_running_requests)),
+        *("--dp-size", str(ranks), "--context-length", "1024", "--max-running-requests", str(max_running_requests)),
         # Without the last one its scheduler spins, and other tests have half the machine.
         *("--max-total-tokens", str(kv_tokens), "--enable-metrics", "--sleep-on-idle"),
         *arguments,

@@ -11,10 +11,12 @@ import pytest
 from scaler.consume.engine import EngineBatch
 from scaler.consume.engine_http import EngineHttp
 from scaler.consume.sglang import SGLang
+from scaler.signals.preset import load_preset
 from tests.agent.running_agent import free_port, running_agent
-from tests.real import load, vllm_cpu
+from tests.real import load, sglang_cpu, vllm_cpu
 from tests.real.test_agent_guards_vllm import until
 from tests.real.test_vllm_follows import TOKEN, WORKLOAD, loaded, publishing, until_running
+from tests.real.test_vllm_reads import read
 
 pytestmark = pytest.mark.real
 
@@ -78,3 +80,18 @@ async def test_a_full_kv_cache_lowers_the_batch_without_a_scaler(sglang: vllm_cp
     assert first["limit"] <= sglang.max_num_seqs // 2
     assert first["reasons"][0]["signal"] in {"kv_use_ratio", "preemptions_recent"}
     assert (await batch(sglang)).follows_own
+
+
+async def test_every_rank_has_its_part(vllm_installation: vllm_cpu.Installation, tmp_path: Path) -> None:
+    """Two data-parallel ranks: the batch is all of theirs, on the page as in what is set. Each keeps its own limit."""
+    installation = sglang_cpu.install(vllm_installation)
+    with sglang_cpu.serve(installation, tmp_path / "log", max_running_requests=8, kv_tokens=1024, ranks=2) as server:
+        most = 16
+        assert await batch(server) == EngineBatch(most, own=most, most=most, step=2)
+        async with aiohttp.ClientSession() as session:
+            engine = SGLang(EngineHttp(session, server.url, timeout_seconds=30))
+            await engine.write(6)
+            assert await engine.read() == EngineBatch(6, own=most, most=most, step=2, follows_own=False)
+            await engine.restore()
+            assert (await engine.read()).follows_own
+        assert (await read(server, load_preset("sglang"))).gauges["kv_capacity_tokens"] == 2 * 1024
