@@ -66,14 +66,14 @@ def test_nothing_is_limited_while_memory_has_room() -> None:
     assert watched.held.limit is None
 
 
-def test_pressure_halves_at_once_and_then_looks_whether_it_helped() -> None:
-    """60 run of 64: half of what runs, then half again only after ``settle_seconds`` (15 s) and once no more run than
-    it lets.
+def test_pressure_shrinks_at_once_and_then_looks_whether_it_helped() -> None:
+    """60 run of 64: what of them would stay below the growth mark (0.85/0.96), and as much of that again only after
+    ``settle_seconds`` (15 s) and once no more run than it lets.
     """
-    watched = Watch().at("0s", kv=0.5).at("5s", kv=0.96).at("10s", kv=0.96, running=30).at("25s", running=31, kv=0.96)
-    assert watched.moves == [(5.0, 30), (20.0, 15)]
-    watched.at("45s", kv=0.96, running=15).at("46s")
-    assert watched.moves == [(5.0, 30), (20.0, 15), (45.0, 7)]
+    watched = Watch().at("0s", kv=0.5).at("5s", kv=0.96).at("10s", kv=0.96, running=53).at("25s", running=54, kv=0.96)
+    assert watched.moves == [(5.0, 53), (20.0, 46)]
+    watched.at("45s", kv=0.96, running=46).at("46s")
+    assert watched.moves == [(5.0, 53), (20.0, 46), (45.0, 40)]
     assert watched.held.pressed
     assert watched.held.reasons == ()
 
@@ -91,7 +91,7 @@ def test_the_reason_is_the_signal() -> None:
 
 def test_preemptions_are_pressure() -> None:
     watched = Watch().at("0s", kv=0.5).at("3s", kv=0.5, preempted=2)
-    assert watched.moves == [(3.0, 30)]
+    assert watched.moves == [(3.0, 54)]  # nine tenths, as there is room
 
 
 def test_preemptions_that_are_over_hold_nobody_back() -> None:
@@ -100,27 +100,30 @@ def test_preemptions_that_are_over_hold_nobody_back() -> None:
     assert watched.held.pressed
     watched.at("1s", kv=0.2, preempted=3, running=2).at("14s")
     assert not watched.held.pressed
-    assert watched.moves == [(0.0, 30)]
+    assert watched.moves == [(0.0, 52)]
 
 
 def test_the_way_back_is_measured_and_ends() -> None:
-    """One doubling per cooldown (60 s) once KV use is below the growth line, to where it began, and then no limit."""
-    watched = Watch().at("0s", kv=0.96).at("1s", kv=0.4, running=20).at("10m")
-    assert watched.moves == [(0.0, 30), (60.0, 60), (120.0, None)]
+    """One step, here of a tenth, per cooldown (60 s) once KV use is below the growth line, to where it began, and then
+    no limit.
+    """
+    tenth = Policy.model_validate({"batch": {"up_factor": 1.1}})
+    watched = Watch(policy=tenth).at("0s", kv=0.96).at("1s", kv=0.4, running=20).at("10m")
+    assert watched.moves == [(0.0, 53), (60.0, 59), (120.0, None)]
     assert watched.ruling == 64
 
 
 def test_between_the_two_lines_it_holds() -> None:
     """KV use under the emergency line (0.95) and over the growth line (0.85) moves the limit nowhere."""
     watched = Watch().at("0s", kv=0.96).at("1s", kv=0.9, running=20).at("1h")
-    assert watched.moves == [(0.0, 30)]
+    assert watched.moves == [(0.0, 53)]
 
 
 @pytest.mark.parametrize("kv", [Unknown("cannot connect"), Stale(0.2, 1000.0)])
 def test_what_is_not_known_gives_nothing_back(kv: object) -> None:
     """An engine that stopped answering under pressure must not be given its batch back for its silence."""
     watched = Watch().at("0s", kv=0.96).at("1s", kv=kv).at("1h")
-    assert watched.moves == [(0.0, 30)]
+    assert watched.moves == [(0.0, 53)]
 
 
 def test_an_engine_that_says_nothing_at_all_is_left_alone() -> None:
@@ -156,12 +159,12 @@ class TestBesideTheTarget:
         watched.in_force = 10
         assert watched.ruling == 10
 
-    def test_pressure_halves_what_rules(self) -> None:
-        """The scaler lowered it as well, so the next halving starts from there."""
+    def test_pressure_shrinks_what_rules(self) -> None:
+        """The scaler lowered it as well, so the next cut starts from there."""
         watched = Watch().at("0s", kv=0.96)
         watched.in_force = 10
         watched.at("15s", kv=0.97, running=10)
-        assert watched.moves == [(0.0, 30), (15.0, 5)]
+        assert watched.moves == [(0.0, 53), (15.0, 8)]
 
     def test_a_target_that_comes_back_up_does_not_take_the_limit_with_it(self) -> None:
         watched = Watch().at("0s", kv=0.96)
@@ -169,17 +172,17 @@ class TestBesideTheTarget:
         watched.at("1s", kv=0.9, running=10)
         watched.in_force = 64
         watched.at("21s")
-        assert watched.ruling == 30
+        assert watched.ruling == 53
 
-    def test_where_nobody_knows_what_rules_it_is_half_of_what_runs(self) -> None:
+    def test_where_nobody_knows_what_rules_it_is_a_part_of_what_runs(self) -> None:
         """No target and an engine that does not tell its own batch: back to what ran, then to the engine's own."""
         watched = Watch(None).at("0s", kv=0.96).at("1s", kv=0.3, running=20).at("10m")
-        assert watched.moves == [(0.0, 30), (60.0, 60), (120.0, None)]
+        assert watched.moves == [(0.0, 53), (60.0, 60), (120.0, None)]
 
 
 def test_the_floor_of_the_range_is_kept() -> None:
-    watched = Watch(8, Policy.model_validate({"batch": {"min": 4}})).at("0s", kv=0.99, running=8).at("10m")
-    assert watched.moves == [(0.0, 4)]
+    watched = Watch(8, Policy.model_validate({"batch": {"min": 7}})).at("0s", kv=0.99, running=8).at("10m")
+    assert watched.moves == [(0.0, 7)]  # 8 x 0.85/0.99 is 6
 
 
 _RATIOS = st.floats(0, 1).map(lambda value: round(value, 2))

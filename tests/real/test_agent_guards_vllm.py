@@ -29,7 +29,7 @@ workloads:
 async def test_the_guard_lowers_the_batch_without_a_scaler_and_gives_it_back(
     vllm_installation: vllm_cpu.Installation, tmp_path: Path
 ) -> None:
-    """KV use and preemptions of the real engine: the agent halves what runs within seconds, the plugin applies it, no
+    """KV use and preemptions of the real engine: the agent shrinks what runs within seconds, the plugin applies it, no
     request fails; with the load over, the limit goes up step by step and ends.
     """
     port = free_port()
