@@ -118,12 +118,12 @@ async def test_a_memory_emergency_between_two_ticks_is_published_at_once() -> No
         async with asyncio.timeout(1.5):
             await workloads.wait_change(workload, workload.version, 10.0)
         shrunk = told(workload)
-        assert (shrunk.decision.targets.batch, shrunk.decision.targets.admission) == (20, Admission.HOLD)
+        assert (shrunk.decision.targets.batch, shrunk.decision.targets.admission) == (34, Admission.HOLD)
         assert shrunk.decision.targets.replicas == first.decision.targets.replicas
         assert (shrunk.generation, shrunk.valid_until > first.valid_until) == (2, True)
         assert isinstance(shrunk.signals.kv_use_ratio, Known)
         assert shrunk.signals.kv_use_ratio.value == 0.98
-        assert ("batch", 64, 20) in workload.adjustments[-1].changes
+        assert ("batch", 64, 34) in workload.adjustments[-1].changes
         assert workload.decisions_total["batch", "down", "memory_pressure"] == 1
         # It goes on reading, and waits for the effect; the slow loop's window has seen none of it.
         await read_again(served)
@@ -142,7 +142,7 @@ async def test_https_pages_are_verified_between_two_ticks_as_they_are_at_a_tick(
     async with engines(1, context) as served, scaler(served, scrape=tls) as (_, workload):
         assert told(workload).decision.targets.batch == 64
         served[0].kv = 0.98
-        await until(lambda: told(workload).decision.targets.batch == 20)
+        await until(lambda: told(workload).decision.targets.batch == 34)
 
 
 async def test_reads_that_fail_take_nothing_away_and_add_nothing() -> None:
@@ -153,7 +153,7 @@ async def test_reads_that_fail_take_nothing_away_and_add_nothing() -> None:
         assert told(workload) is first
         served[1].kv = 0.98
         await read_again(served)
-        assert told(workload).decision.targets.batch == 20
+        assert told(workload).decision.targets.batch == 34
         assert [health.ok for health in told(workload).health] == [True, True]  # that is for the tick to tell
 
 
@@ -165,7 +165,7 @@ async def test_a_preemption_acts_and_one_of_before_the_first_look_does_not() -> 
             assert told(workload).decision.targets.batch == 64
             served[0].preempted += 1
             await read_again(served)
-            assert told(workload).decision.targets.batch == 20
+            assert told(workload).decision.targets.batch == 36
 
 
 @pytest.mark.parametrize(
@@ -180,11 +180,11 @@ async def test_who_rules_is_respected(policy: str) -> None:
     async with engines(1) as served, scaler(served, policy) as (_, workload):
         served[0].kv = 0.98
         if workload.resolved.policy.mode == "active":
-            await until(lambda: told(workload).decision.targets.batch == 20)
+            await until(lambda: told(workload).decision.targets.batch == 34)
             return
         await asyncio.sleep(LOOK_SECONDS + 3 * PERIOD)
         assert served[0].reads == 1
-        assert told(workload).decision.targets.batch != 20
+        assert told(workload).decision.targets.batch != 34
 
 
 def guard_of(workloads: Workloads) -> Guarding:
