@@ -4,8 +4,8 @@ With continuous batching the right batch is the *largest* that memory and the TP
 load gains nothing, and a lower one against queueing is a death spiral. So the batch starts at the engine's own cap and
 is only ever lowered for a cause a smaller batch cures:
 
-* ``memory``: halve what really runs, at once, and hold new prefills; watch ``settle_seconds`` before the next halving,
-  because the signal that caused it needs that long to show the effect;
+* ``memory``: cut what really runs to what fits, at once, and hold new prefills (:mod:`scaler.control.memory_guard`);
+  watch ``settle_seconds`` before the next cut, because the signal that caused it needs that long to show the effect;
 * ``step`` (tokens too slow, no queue): replicas are the cure; the batch goes to the objective's bound only where no
   more can be had, at the ceiling. Not while one is loading: a cut that keeps TPOT for those who run makes a queue of
   the others, and their TTFT breaks;

@@ -28,7 +28,8 @@ class Batch(Group):
     up_factor: Annotated[float, Field(gt=1.0, le=16.0)] = 2.0
     """One step up multiplies by this."""
     down_factor: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.5
-    """One step down multiplies by this."""
+    """One step down multiplies by this. So does memory pressure where KV use does not tell how far to go; it never goes
+    further at once."""
     workers_per_sequence: Annotated[float, Field(gt=0.0, le=64.0)] = 1.0
     """Workers published with the batch (connections or threads that a gateway keeps to one replica), per sequence."""
     token_budget: PositiveInt | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -102,8 +103,9 @@ async def until(ask: Callable[[], Awaitable[T]], wanted: Callable[[T], bool], se
 
 
 async def applied(session: aiohttp.ClientSession, metrics_url: str) -> float:
-    """The batch that the scheduler really runs with, from the engine's own page."""
+    """The batch that the scheduler really runs with, from the engine's own page; infinite until it first tells one: the
+    plugin's gauges come a moment after the engine is ready, and the guard may be quicker."""
     async with session.get(metrics_url) as answer:
         page = await answer.text()
-    (line,) = [line for line in page.splitlines() if line.startswith("loadtide_engine_batch_size{")]
-    return float(line.rpartition(" ")[2])
+    told = [line for line in page.splitlines() if line.startswith("loadtide_engine_batch_size{")]
+    return float(told[0].rpartition(" ")[2]) if told else math.inf
