@@ -29,6 +29,8 @@ from scaler.serve.externalscaler_pb2 import (
 from scaler.serve.externalscaler_pb2_grpc import ExternalScalerStub
 
 HPA_DEADLINE_SECONDS = 60.0
+#: Of the scale loop's poll KEDA says none: a call that is never answered must end a test all the same.
+PATIENCE_SECONDS = 60.0
 FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 2.0, 60.0
 
 
@@ -64,13 +66,13 @@ class Operator:
 
     async def check(self, ref: ScaledObjectRef) -> Told:
         """The scale loop's poll. Raises grpc.aio.AioRpcError as KEDA gets it, after its second try."""
-        return await self._trio(ref, None)
+        return await self._trio(ref, PATIENCE_SECONDS)
 
     async def hpa_asks(self, ref: ScaledObjectRef) -> Told:
         """The metrics API's request, on behalf of the HPA."""
         return await self._trio(ref, HPA_DEADLINE_SECONDS)
 
-    async def _trio(self, ref: ScaledObjectRef, deadline: float | None) -> Told:
+    async def _trio(self, ref: ScaledObjectRef, deadline: float) -> Told:
         self.trios += 1
 
         async def specs() -> GetMetricSpecResponse:
