@@ -206,7 +206,7 @@ def score(
 
     [bold]Example:[/bold]  loadtide score --data traces --out scorecard.json --markdown scorecard.md --jobs 2
 
-    Takes about 25 minutes on two cores; --scenario, --policy and --seeds make it shorter.
+    Takes about 18 minutes on two cores; --scenario, --policy and --seeds make it shorter.
     Next: read the Markdown; [bold]loadtide simulate SCENARIO --report page.html[/bold] shows why.
     """
     from scaler.lab.contest import contest
