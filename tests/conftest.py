@@ -11,12 +11,21 @@ from collections.abc import Generator
 
 import pytest
 import rich.style  # noqa: F401 -- see below
+import structlog
 from hypothesis import settings
 
 # rich draws a number when it is imported, as structlog does with the first traceback that it writes. In the middle of a
 # property hypothesis would take that for chance which it does not control: hence the import above.
 settings.register_profile("loadtide", deadline=None)
 settings.load_profile("loadtide")
+
+
+@pytest.fixture(autouse=True)
+def logs_stay_as_they_are() -> Generator[None]:
+    """A test that sets up a process's logs leaves them writing to what is closed when the next ones log."""
+    yield
+    kept = structlog.get_config()["cache_logger_on_first_use"]
+    assert not kept, "configure_logs was called in the tests' own process; put a stand-in there"
 
 
 @pytest.hookimpl(wrapper=True)

@@ -36,6 +36,12 @@ def typed(*arguments: str) -> Result:
     return CliRunner().invoke(app, arguments, env=environment | {"COLUMNS": "400"})
 
 
+@pytest.fixture(autouse=True)
+def logs_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The runner's own standard error is closed when the other tests log."""
+    monkeypatch.setattr("scaler.agent.command.configure_logs", lambda _level: None)
+
+
 #: By where the URL stands: {} is what is tried there.
 COMMANDS = (
     ("probe", "{}"),

@@ -38,7 +38,13 @@ def test_every_link_leads_somewhere(page: Path) -> None:
 def test_the_options_named_are_the_agents() -> None:
     command = get_command(app).commands["agent"]  # type: ignore[attr-defined]
     known = {option for parameter in command.params for option in parameter.opts}
-    of_engines = {"--help", "--max-running-requests", "--admin-api-key", "--model-control-mode"}
+    of_engines = {
+        "--help",
+        "--max-running-requests",
+        "--admin-api-key",
+        "--decode-log-interval",
+        "--model-control-mode",
+    }
     assert set(re.findall(r"--[a-z][a-z-]+", AGENT.read_text(encoding="utf-8"))) - of_engines <= known
 
 
