@@ -54,7 +54,7 @@ async def test_running_follows_the_target_without_a_restart(sglang: vllm_cpu.Ser
 
 
 async def test_a_full_kv_cache_lowers_the_batch_without_a_scaler(sglang: vllm_cpu.Server, tmp_path: Path) -> None:
-    """KV use and retractions of the real engine: the agent halves what runs, and no request fails. With the load over
+    """KV use and retractions of the real engine: the agent lowers what runs, and no request fails. With the load over
     the limit goes up again, as far as answers like these fit, and at the agent's end there is none.
     """
     policy = tmp_path / "policy.yaml"
@@ -77,7 +77,7 @@ async def test_a_full_kv_cache_lowers_the_batch_without_a_scaler(sglang: vllm_cp
         assert await asyncio.to_thread(agent.stop) == 0
         first = agent.lines("memory guard")[0]
     assert first["before"] is None
-    assert first["limit"] <= sglang.max_num_seqs // 2
+    assert first["limit"] < sglang.max_num_seqs
     assert first["reasons"][0]["signal"] in {"kv_use_ratio", "preemptions_recent"}
     assert (await batch(sglang)).follows_own
 
