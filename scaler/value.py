@@ -13,8 +13,8 @@ def frozen(cls: type[T]) -> type[T]:
     """A dataclass with slots that compares and hashes by its fields, and whose fields nobody assigns.
 
     The type checker keeps them: it reads every line of the house and refuses one that assigns to a field. Guarding them
-    at run time too (``frozen=True``) makes every field of every value that is built three times as dear, and a tick
-    builds 240 of them: a sixth of its time (benchmarks/README.md).
+    at run time too (``frozen=True``) makes every field of every value that is built several times as dear, and a
+    tick builds 240 of them: a fifth of its time (benchmarks/README.md).
     """
     made = dataclass(slots=True, unsafe_hash=True)(cls)
     # Pickled without the names of its fields, as a dataclass that is guarded at run time is: a log keeps thousands.

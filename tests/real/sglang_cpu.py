@@ -88,15 +88,6 @@ def serve(
         *("--max-total-tokens", str(kv_tokens), "--enable-metrics", "--sleep-on-idle"),
         *arguments,
     ]
-    with log.open("wb") as output:
-        # Its own session, hence its own process group: it starts child processes that must end with it.
-        process = subprocess.Popen(
-            command, env=environment, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
-            start_new_session=True,
-        )  # fmt: skip
-    try:
-        server = Server(f"http://127.0.0.1:{port}", process.pid, log, max_running_requests)
-        vllm_cpu.wait_until_ready(server, process, "SGLang")
-        yield server
-    finally:
-        vllm_cpu.stop(process)
+    server = Server(f"http://127.0.0.1:{port}", 0, log, max_running_requests)
+    with vllm_cpu.replica(command, environment, server, "SGLang") as running:
+        yield running

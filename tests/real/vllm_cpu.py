@@ -20,7 +20,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -192,21 +192,28 @@ def serve(
         *("--enforce-eager", "--no-enable-prefix-caching", "--disable-uvicorn-access-log"),
         *arguments,
     ]
-    with log.open("wb") as output:
-        # Its own session, hence its own process group: vLLM starts child processes that must end with it.
+    with replica(command, environment, Server(f"http://127.0.0.1:{port}", 0, log, max_num_seqs), "vLLM") as server:
+        yield server
+
+
+@contextmanager
+def replica(command: list[str], environment: Mapping[str, str], server: Server, name: str) -> Iterator[Server]:
+    """``server`` as ``command`` starts it, once it is healthy; its process group ends with the block."""
+    with server.log.open("wb") as output:
+        # Its own session, hence its own process group: engines start child processes that must end with them.
         process = subprocess.Popen(
             command, env=environment, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
             start_new_session=True,
         )  # fmt: skip
     try:
-        server = Server(f"http://127.0.0.1:{port}", process.pid, log, max_num_seqs)
-        wait_until_ready(server, process, "vLLM")
+        server = replace(server, pid=process.pid)
+        _wait_until_ready(server, process, name)
         yield server
     finally:
         stop(process)
 
 
-def wait_until_ready(server: Server, process: subprocess.Popen[bytes], name: str) -> None:
+def _wait_until_ready(server: Server, process: subprocess.Popen[bytes], name: str) -> None:
     """Return once it answers that it is healthy. Raises ``StartFailed``."""
     deadline = time.monotonic() + READY_SECONDS
     while time.monotonic() < deadline:
