@@ -20,7 +20,8 @@ import grpc
 from scaler.serve.externalscaler_pb2 import GetMetricsRequest, ScaledObjectRef
 from scaler.serve.externalscaler_pb2_grpc import ExternalScalerStub
 
-START_SECONDS = 60.0
+#: Seen: 1 s; 40 s beside an engine that is at work on both cores.
+START_SECONDS = 180.0
 #: For one answer of its HTTP. How soon it comes is measured elsewhere: a busy machine may stop a process for seconds.
 ANSWER_SECONDS = 30.0
 
@@ -57,13 +58,19 @@ class RunningScaler:
 
     def lines(self, event: str) -> list[dict[str, Any]]:
         """The log lines of one event."""
-        said = [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
-        return [line for line in said if line["event"] == event]
+        return said(self.log, event)
 
     def kill(self) -> None:
         """SIGKILL: what an out-of-memory kill or a lost node looks like."""
         self.process.kill()
-        self.process.wait(10)
+        self.process.wait(ANSWER_SECONDS)
+
+
+def said(log: Path, event: str, began: int = 0) -> list[dict[str, Any]]:
+    """The JSON lines of one event that are whole, from byte ``began`` of ``log`` on."""
+    lines = log.read_bytes()[began:].rpartition(b"\n")[0].splitlines()
+    found = [json.loads(line) for line in lines if line.startswith(b"{")]
+    return [line for line in found if line["event"] == event]
 
 
 @contextmanager
@@ -89,7 +96,7 @@ def running_scaler(
                 process.wait(10)
             except subprocess.TimeoutExpired:
                 process.kill()
-                process.wait(10)
+                process.wait(ANSWER_SECONDS)
 
 
 def _when_ready(process: subprocess.Popen[bytes], log: Path, began: int) -> RunningScaler:
@@ -98,9 +105,8 @@ def _when_ready(process: subprocess.Popen[bytes], log: Path, began: int) -> Runn
     while time.monotonic() < deadline:
         assert process.poll() is None, f"loadtide serve ended with {process.returncode}:\n{log.read_text()}"
         if scaler is None:
-            for line in log.read_bytes()[began:].decode().splitlines():
-                if line.startswith("{") and (said := json.loads(line))["event"] == "serving":
-                    scaler = RunningScaler(process, log, said["grpc"], said["http"])
+            for line in said(log, "serving", began):
+                scaler = RunningScaler(process, log, line["grpc"], line["http"])
         else:
             try:
                 scaler.text("/readyz")

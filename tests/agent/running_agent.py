@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -20,7 +18,10 @@ from typing import Any
 
 from aiohttp import web
 
-START_SECONDS = 20.0
+from tests.running_scaler import ANSWER_SECONDS, said
+
+#: Seen: 1 s. As long as a scaler's, which see.
+START_SECONDS = 180.0
 
 
 @dataclass
@@ -34,7 +35,7 @@ class RunningAgent:
 
     def text(self, path: str) -> str:
         """A page of its port."""
-        with urllib.request.urlopen(f"http://{self.http}{path}", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://{self.http}{path}", timeout=ANSWER_SECONDS) as answer:
             return str(answer.read().decode())
 
     def value(self, series: str) -> float | None:
@@ -46,13 +47,12 @@ class RunningAgent:
 
     def lines(self, event: str) -> list[dict[str, Any]]:
         """The log lines of one event."""
-        said = [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
-        return [line for line in said if line["event"] == event]
+        return said(self.log, event)
 
     def stop(self) -> int:
         """SIGTERM; the exit status."""
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(15)
+        return self.process.wait(ANSWER_SECONDS)
 
 
 @contextmanager
@@ -71,16 +71,15 @@ def running_agent(
     finally:
         if process.poll() is None:
             process.kill()
-            process.wait(10)
+            process.wait(ANSWER_SECONDS)
 
 
 def _when_ready(process: subprocess.Popen[bytes], log: Path) -> RunningAgent:
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
         assert process.poll() is None, f"loadtide agent ended with {process.returncode}:\n{log.read_text()}"
-        for line in log.read_text().splitlines():
-            if line.startswith("{") and (said := json.loads(line))["event"] == "agent runs":
-                return RunningAgent(process, log, said["http"], said.get("target", ""))
+        for line in said(log, "agent runs"):
+            return RunningAgent(process, log, line["http"], line.get("target", ""))
         time.sleep(0.05)
     raise AssertionError(f"loadtide agent did not start within {START_SECONDS:g} s:\n{log.read_text()}")
 
@@ -109,20 +108,12 @@ def beside(routes: Sequence[web.RouteDef]) -> Iterator[str]:
 
     thread = threading.Thread(target=serve, daemon=True)
     thread.start()
-    assert started.wait(10)
+    assert started.wait(60)
     try:
         yield found[0]
     finally:
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(10)
-
-
-def free_port() -> int:
-    """A loopback port free at this moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+        thread.join(60)
 
 
 def until(done: Callable[[], bool], seconds: float, what: str) -> None:

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from scaler.consume.contract import AppliedReport, hold
-from tests.agent.running_agent import RunningAgent, beside, free_port, running_agent, until
+from tests.agent.running_agent import RunningAgent, beside, running_agent, until
 from tests.consume.engine_doubles import SGLangDouble
+from tests.ports import free_port
 from tests.running_scaler import RunningScaler, running_scaler
 
 TOKEN = "tide"

@@ -18,11 +18,12 @@ import trustme
 from aiohttp import web
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from tests.agent.running_agent import beside, free_port, until
+from tests.agent.running_agent import beside, until
 from tests.consume.engine_doubles import SGLangDouble
 from tests.deploy.helm_installs import kubeconfig
 from tests.deploy.placed import container
 from tests.deploy.tools import OVERLAYS, Installed, Release, Tools
+from tests.ports import free_port
 from tests.real.redis_server import RedisServer
 from tests.running_scaler import running_scaler
 from tests.signals.api_server_double import ClusterDouble

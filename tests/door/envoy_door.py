@@ -6,8 +6,8 @@ from typing import Any
 
 import yaml
 
-from tests.agent.running_agent import free_port
 from tests.deploy.test_examples import one
+from tests.ports import free_port
 
 PREFIX = "qwen3-32b"
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import aiohttp
 from aiohttp import web
 
-from tests.agent.running_agent import free_port
 from tests.door.holding_proxy import HoldingProxy
 from tests.door.tiny_cluster import TinyCluster, first_token
+from tests.ports import free_port
 from tests.running_scaler import RunningScaler, running_scaler
 
 TOKEN = "tide"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import signal
-import socket
 import subprocess
 import threading
 import time
@@ -18,7 +17,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-READY_SECONDS = 30.0
+from tests.ports import free_port
+
+READY_SECONDS = 60.0
 
 
 class Unavailable(Exception):  # noqa: N818 - a state of the machine, not a fault of the code
@@ -98,9 +99,7 @@ def serve(folder: Path, configuration: Mapping[str, Any]) -> Iterator[Alertmanag
         raise Unavailable("Alertmanager is not installed; on Debian and Ubuntu: apt install prometheus-alertmanager")
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "alertmanager.yml").write_text(json.dumps(configuration))  # YAML is a superset of JSON
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     log = folder / "alertmanager.log"
     with log.open("w") as output:
         process = subprocess.Popen(
@@ -132,7 +131,7 @@ def _wait_ready(process: subprocess.Popen[bytes], address: str, log: Path) -> No
         assert process.poll() is None, log.read_text()
         assert time.monotonic() < due, f"Alertmanager was not ready within {READY_SECONDS:g} s:\n{log.read_text()}"
         try:
-            with urllib.request.urlopen(f"http://{address}/-/ready", timeout=1):
+            with urllib.request.urlopen(f"http://{address}/-/ready", timeout=10):
                 return
         except (urllib.error.URLError, OSError):
             time.sleep(0.05)

@@ -22,7 +22,7 @@ from typing import Any
 CACHE = Path(__file__).parents[2] / ".cache"
 VERSION = "1.39.3"
 #: Seen: 0.5 s.
-READY_SECONDS = 30.0
+READY_SECONDS = 60.0
 STOP_SECONDS = 10.0
 
 
@@ -102,7 +102,7 @@ def _wait_until_ready(server: Server, process: subprocess.Popen[bytes], log: Pat
         if process.poll() is not None:
             raise AssertionError(f"Envoy ended with status {process.returncode}:\n{log.read_text()[-2000:]}")
         try:
-            with urllib.request.urlopen(f"{server.admin}/ready", timeout=2) as answer:
+            with urllib.request.urlopen(f"{server.admin}/ready", timeout=10) as answer:
                 if answer.read().strip() == b"LIVE":
                     return
         except (urllib.error.URLError, OSError):

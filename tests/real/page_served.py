@@ -72,7 +72,7 @@ def served(workloads: FakeWorkloads) -> Iterator[str]:
 
     thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
     thread.start()
-    assert up.wait(10)
+    assert up.wait(60)
     try:
         yield f"http://127.0.0.1:{bound[0]}/"
     finally:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import shutil
 import signal
-import socket
 import subprocess
 import time
 import urllib.error
@@ -19,6 +18,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from tests.ports import free_port
 
 #: Seen: 0.5 s.
 READY_SECONDS = 60.0
@@ -59,7 +60,7 @@ class Server:
             result: list[dict[str, Any]] = json.load(answer)["data"]["result"]
         return result
 
-    def wait_for(self, expression: str, count: int = 1, seconds: float = 20.0) -> list[dict[str, Any]]:
+    def wait_for(self, expression: str, count: int = 1, seconds: float = 60.0) -> list[dict[str, Any]]:
         """The result of ``expression`` as soon as it has at least ``count`` series; fails after ``seconds``."""
         due = time.monotonic() + seconds
         while len(found := self.query(expression)) < count:
@@ -115,7 +116,7 @@ def serve(
         **(configuration or {}),
     }
     (folder / "prometheus.yml").write_text(json.dumps(config))  # YAML is a superset of JSON
-    port = _free_port()
+    port = free_port()
     log = folder / "prometheus.log"
     with log.open("w") as output:
         process = subprocess.Popen(
@@ -156,14 +157,7 @@ def _wait_ready(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
         if process.poll() is not None or time.monotonic() > due:
             raise StartFailed("Prometheus did not become ready:\n" + "\n".join(log.read_text().splitlines()[-20:]))
         try:
-            with urllib.request.urlopen(f"{url}/-/ready", timeout=1):
+            with urllib.request.urlopen(f"{url}/-/ready", timeout=10):
                 return
         except (urllib.error.URLError, OSError):
             time.sleep(0.05)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.agent.running_agent import free_port
+from tests.ports import free_port
 
 HERE = Path(__file__).parent
 CACHE = HERE.parents[1] / ".cache"

@@ -14,8 +14,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.ports import free_port
+
 #: Seen: 0.05 s.
-START_SECONDS = 10.0
+START_SECONDS = 60.0
+#: For one answer, and for its end: a machine may stand still for seconds.
+ANSWER_SECONDS = 30.0
 
 
 class Unavailable(Exception):  # noqa: N818 - a state of the machine, not a fault of the code
@@ -28,14 +32,6 @@ def binary() -> str:
     if found is None:
         raise Unavailable("neither redis-server nor valkey-server is installed; on Debian and Ubuntu: redis-server")
     return found
-
-
-def free_port() -> int:
-    """A loopback port free at this moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @dataclass
@@ -68,7 +64,7 @@ class RedisServer:
 
     def said(self, command: bytes) -> bytes:
         """The beginning of the answer to one command, in Redis's inline form."""
-        with socket.create_connection(("127.0.0.1", self.port), timeout=1) as connection:
+        with socket.create_connection(("127.0.0.1", self.port), timeout=ANSWER_SECONDS) as connection:
             connection.sendall(command)
             return connection.recv(64)
 
@@ -76,7 +72,7 @@ class RedisServer:
         """End it: SIGTERM saves what it has, SIGKILL does not."""
         if self.process is not None:
             self.process.send_signal(number)
-            self.process.wait(10)
+            self.process.wait(ANSWER_SECONDS)
             self.process = None
 
     def signal(self, number: signal.Signals) -> None:

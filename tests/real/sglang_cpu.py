@@ -17,8 +17,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.ports import free_port
 from tests.real import vllm_cpu
-from tests.real.vllm_cpu import CACHE, HERE, MODEL_NAME, Installation, Server, Unavailable, free_port
+from tests.real.vllm_cpu import CACHE, HERE, MODEL_NAME, Installation, Server, Unavailable
 
 REQUIREMENTS = HERE / "sglang-requirements.txt"
 SERVER = HERE / "sglang_without_gpu.py"

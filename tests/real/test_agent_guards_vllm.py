@@ -12,8 +12,9 @@ from typing import TypeVar
 import aiohttp
 import pytest
 
-from tests.agent.running_agent import free_port, running_agent
+from tests.agent.running_agent import running_agent
 from tests.plugins.wheel import unpacked
+from tests.ports import free_port
 from tests.real import vllm_cpu
 
 pytestmark = pytest.mark.real

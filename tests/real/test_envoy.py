@@ -17,8 +17,8 @@ from aiohttp import web
 from scaler.consume.engine_http import EngineHttp
 from scaler.consume.envoy import Envoy
 from scaler.consume.link import EngineLink
-from tests.agent.running_agent import free_port
 from tests.deploy.test_examples import one
+from tests.ports import free_port
 from tests.real import envoy_server
 
 pytestmark = pytest.mark.real

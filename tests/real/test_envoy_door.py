@@ -8,9 +8,9 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from tests.agent.running_agent import free_port
 from tests.door.envoy_door import declared, door_configuration
 from tests.door.tiny_cluster import TinyCluster, first_token
+from tests.ports import free_port
 from tests.real import envoy_server
 from tests.running_scaler import running_scaler
 

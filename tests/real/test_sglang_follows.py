@@ -12,7 +12,8 @@ from scaler.consume.engine import EngineBatch
 from scaler.consume.engine_http import EngineHttp
 from scaler.consume.sglang import SGLang
 from scaler.signals.preset import load_preset
-from tests.agent.running_agent import free_port, running_agent
+from tests.agent.running_agent import running_agent
+from tests.ports import free_port
 from tests.real import load, sglang_cpu, vllm_cpu
 from tests.real.test_agent_guards_vllm import until
 from tests.real.test_vllm_follows import TOKEN, WORKLOAD, loaded, publishing, until_running

@@ -16,8 +16,9 @@ from scaler.consume.engine import EngineBatch, EngineError
 from scaler.consume.engine_http import EngineHttp
 from scaler.consume.link import EngineLink
 from scaler.consume.triton import MARK, Triton
-from tests.agent.running_agent import free_port, running_agent, until
+from tests.agent.running_agent import running_agent, until
 from tests.agent.test_process import reported
+from tests.ports import free_port
 from tests.real import triton_server
 from tests.real.triton_load import clients
 from tests.running_scaler import running_scaler

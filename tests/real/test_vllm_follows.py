@@ -27,6 +27,7 @@ from scaler.control.model import Admission, Targets
 from scaler.serve.http import make_app, start_http
 from scaler.signals.model import Applied
 from tests.plugins.wheel import unpacked
+from tests.ports import free_port
 from tests.real import load, vllm_cpu
 from tests.running_scaler import running_scaler
 from tests.serve.tide import START, FakeWorkload, FakeWorkloads, snapshot
@@ -44,7 +45,7 @@ VALID_SECONDS = 3.0
 @pytest.fixture(scope="module")
 def port() -> int:
     """Where the plugin is told that loadtide is; nobody is there between two tests."""
-    return vllm_cpu.free_port()
+    return free_port()
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.agent.running_agent import free_port
+from tests.ports import free_port
 from tests.real.vllm_cpu import stop
 
 CACHE = Path(__file__).parents[2] / ".cache"
@@ -206,7 +206,7 @@ def _wait_until_ready(server: Server, process: subprocess.Popen[bytes]) -> None:
         if process.poll() is not None:
             raise AssertionError(f"Triton ended with status {process.returncode}:\n{server.log.read_text()[-3000:]}")
         try:
-            with urllib.request.urlopen(f"{server.url}/v2/health/ready", timeout=2):
+            with urllib.request.urlopen(f"{server.url}/v2/health/ready", timeout=10):
                 return
         except (urllib.error.URLError, OSError):
             time.sleep(0.1)

@@ -12,7 +12,6 @@ import hashlib
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -22,6 +21,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+
+from tests.ports import free_port
 
 HERE = Path(__file__).parent
 CACHE = HERE.parents[1] / ".cache"
@@ -147,14 +148,6 @@ def _run(*command: str, why: str) -> None:
         raise Unavailable(f"no real vLLM: {why}. The end of what it said:\n{ending}")
 
 
-def free_port() -> int:
-    """A loopback port free at this moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 @contextmanager
 def serve(
     installation: Installation,
@@ -220,7 +213,7 @@ def _wait_until_ready(server: Server, process: subprocess.Popen[bytes], name: st
         if process.poll() is not None:
             raise StartFailed(f"{name} ended with status {process.returncode}:\n{_tail(server.log)}")
         try:
-            with urllib.request.urlopen(f"{server.url}/health", timeout=2):
+            with urllib.request.urlopen(f"{server.url}/health", timeout=10):
                 return
         except (urllib.error.URLError, OSError):
             time.sleep(0.25)
