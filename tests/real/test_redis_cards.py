@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 
 from scaler.policy.layers import PolicyFile
-from scaler.serve import copies, keeper
 from scaler.serve.keeper import SharedOwnership
 from scaler.serve.loop import Loop
 from scaler.serve.redis_link import RedisLink
@@ -17,7 +16,7 @@ from scaler.serve.store import MemoryStore, StoredWorkload
 from scaler.serve.workloads import Workload, Workloads
 from scaler.signals.observation import Demand, Observation
 from tests.real.redis_server import RedisServer
-from tests.real.test_redis_ownership import until
+from tests.real.two_scalers import often, unhurried, until
 from tests.serve.test_cards import POLICY
 from tests.signals.timeline import pod
 
@@ -27,10 +26,9 @@ NAMES = ("card/a", "card/b")
 
 
 @pytest.fixture(autouse=True)
-def _often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keeper, "COMPARE_SECONDS", 0.2)
-    monkeypatch.setattr(copies, "ASKED_SLACK_SECONDS", 0.1)
-    monkeypatch.setattr(keeper, "START_SECONDS", 1.0)
+def _unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    often(monkeypatch)
+    unhurried(monkeypatch)
 
 
 class Scaler:
@@ -81,7 +79,7 @@ async def test_one_scaler_decides_all_of_a_card_and_its_successor_goes_on_from_i
     for each in (red, green):
         await each.ownership.start()
     try:
-        await until(lambda: red.owns_all() or green.owns_all(), 15.0)  # never one each, for good
+        await until(lambda: red.owns_all() or green.owns_all())  # never one each, for good
         owner, other = (red, green) if red.owns_all() else (green, red)
         for step in range(3):
             await owner.judge("card/a", 5.0 * step, running=30)
@@ -90,7 +88,7 @@ async def test_one_scaler_decides_all_of_a_card_and_its_successor_goes_on_from_i
         await until(lambda: (other.batch("card/a"), other.batch("card/b")) == (62, 2))
 
         await owner.ownership.stop()
-        await until(other.owns_all, 15.0)
+        await until(other.owns_all)
         assert other.of("card/a").memory.card == owner.of("card/a").memory.card
         await other.judge("card/b", 0.0, pending=1)
         assert (other.batch("card/a"), other.batch("card/b")) == (32, 32)
