@@ -12,13 +12,15 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from itertools import cycle, groupby
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 
 import grpc
 import pytest
@@ -28,8 +30,10 @@ from scaler.serve.externalscaler_pb2 import ScaledObjectRef
 from scaler.serve.externalscaler_pb2_grpc import ExternalScalerStub
 from scaler.serve.keeper import START_SECONDS
 from scaler.serve.lease import BEAT_SECONDS, LEASE_SECONDS
+from scaler.serve.ownership import member_of
 from tests.real.redis_server import RedisServer, Wire
-from tests.running_scaler import RunningScaler, running_scaler
+from tests.running_scaler import START_SECONDS as SCALER_SECONDS
+from tests.running_scaler import RunningScaler, running_scaler, said
 
 pytestmark = pytest.mark.real
 
@@ -37,8 +41,13 @@ TOKEN = "gateway-token"
 TICK_SECONDS = 0.3
 NAME = "chat/m"
 PATH = f"/v1/workloads/{NAME}"
-#: A dead owner's workloads have moved within this (LEASE_SECONDS, a beat and a tick).
-MOVED_SECONDS = 5.0
+#: A dead owner's workloads have moved within a lease, a beat and a tick (tests/serve/test_ownership.py): seen, 3 s.
+#: This is for a machine that stands still now and then.
+MOVED_SECONDS = 30.0
+#: For all else that is waited for; it costs nothing when all is well.
+LONG_SECONDS = 90.0
+#: After the last request a workload is active for so long: longer than what a test does meanwhile takes anywhere.
+IDLE_SECONDS = 12.0
 
 
 @pytest.fixture(scope="module")
@@ -60,17 +69,33 @@ class Fleet:
 
     def owner(self, asked: RunningScaler) -> RunningScaler | None:
         """The scaler that ``asked`` takes for the workload's owner, if that one lives."""
-        name = asked.get(PATH)["owner"]
-        return next((each for each in self.scalers if name is not None and name in each.log.read_text()), None)
+        return self._named(asked.get(PATH)["owner"])
+
+    def _named(self, name: str | None) -> RunningScaler | None:
+        def names(scaler: RunningScaler) -> set[str]:
+            return {member_of(line["session"]) for line in scaler.lines("Redis answers")}
+
+        return next((each for each in self.scalers if name in names(each)), None)
 
     def settled_owner(self) -> RunningScaler:
         """The one owner that all agree on, after its first decision."""
-        return until(10, "one owner", self._agreed)
+        return until(LONG_SECONDS, "one owner", self.agreed)
 
-    def _agreed(self) -> RunningScaler | None:
-        owners = [self.owner(each) for each in self.scalers]
-        told = [each.get(PATH)["decided_at"] for each in self.scalers]
-        return owners[0] if owners[0] is not None and owners.count(owners[0]) == len(owners) and all(told) else None
+    def agreed(self) -> RunningScaler | None:
+        """The living owner that all name, once all have a decision of it; None until then."""
+        try:
+            told = [each.get(PATH) for each in self.scalers]
+        except HTTPError as error:
+            if error.code != 404:  # one has yet to hear of the workload
+                raise
+            return None
+        owners = {each["owner"] for each in told}
+        return self._named(owners.pop()) if len(owners) == 1 and all(each["decided_at"] for each in told) else None
+
+    def troubles(self) -> int:
+        """How often a scaler was without Redis. One that the machine does not let work finds itself so."""
+        events = ("Redis does not answer", "the lease has ended, another is begun")
+        return sum(len(each.lines(event)) for each in self.scalers for event in events)
 
     def others(self, than: RunningScaler) -> list[RunningScaler]:
         return [each for each in self.scalers if each is not than]
@@ -100,13 +125,13 @@ def fleet(folder: Path, redis: RedisServer, engine: str, *wires: Wire, **metadat
             each.join()
         assert len(started) == 3
         with calls(Fleet([started[0]], metadata)) as first:
-            until(10, "the first answer", lambda: first.said() or None)
+            until(LONG_SECONDS, "the first answer", lambda: first.said() or None)
         yield Fleet([started[number] for number in range(3)], metadata)
 
 
 @dataclass
 class Calls:
-    """What a caller heard: (when, which scaler, True, False or the name of the error)."""
+    """What a caller heard: (when it asked, which scaler, True, False or the name of the error)."""
 
     heard: list[tuple[float, int, bool | str]] = field(default_factory=list)
 
@@ -125,10 +150,15 @@ class Calls:
     def by(self, scaler: int, since: float) -> list[bool | str]:
         return [what for at, which, what in self.heard if which == scaler and at >= since]
 
+    def all_answer(self, since: float) -> bool:
+        return all(set(self.by(each, since)) & {True, False} for each in range(3))
+
 
 @contextmanager
-def calls(fleet: Fleet) -> Iterator[Calls]:
-    """Ask all scalers in turn, over a connection each, as fast as they answer, until the block ends."""
+def calls(fleet: Fleet, answer_seconds: float = 30.0) -> Iterator[Calls]:
+    """Ask all scalers in turn, over a connection each, as fast as they answer, until the block ends. Whoever has not
+    answered within ``answer_seconds``, because it is frozen, is passed over.
+    """
     heard, ended = Calls(), threading.Event()
     namespace, _, name = NAME.partition("/")
     ref = ScaledObjectRef(name=name, namespace=namespace, scalerMetadata=fleet.metadata)
@@ -138,11 +168,12 @@ def calls(fleet: Fleet) -> Iterator[Calls]:
         for which in cycle(range(len(channels))):
             if ended.is_set():
                 return
+            asked = time.monotonic()
             try:
-                answer: bool | str = ExternalScalerStub(channels[which]).IsActive(ref, timeout=1.0).result
+                answer: bool | str = ExternalScalerStub(channels[which]).IsActive(ref, timeout=answer_seconds).result
             except grpc.RpcError as error:
                 answer = f"{error.code().name}: {error.details()}"  # type: ignore[attr-defined]
-            heard.heard.append((time.monotonic(), which, answer))
+            heard.heard.append((asked, which, answer))
             time.sleep(0.001)
 
     caller = threading.Thread(target=ask)
@@ -175,6 +206,21 @@ def idle_seconds(scaler: RunningScaler) -> float:
     return float(scaler.get(PATH)["idle"]["seconds"])
 
 
+def decided_at(document: Mapping[str, Any]) -> float:
+    """When the last decision was made, Unix seconds."""
+    return datetime.fromisoformat(document["decided_at"]).timestamp()
+
+
+def takes_a_wake(scaler: RunningScaler) -> bool:
+    """Whether it does; one that cannot be sure who owns the workload answers 503."""
+    try:
+        return scaler.post(f"{PATH}/wake", {}, TOKEN) == 202
+    except HTTPError as error:
+        if error.code != 503:
+            raise
+        return False
+
+
 def report(record: Callable[[str, object], None], **measured: float) -> None:
     """Seconds seen, for ``pytest -s`` and the report file of ``--junitxml``."""
     for name, value in measured.items():
@@ -185,21 +231,21 @@ def report(record: Callable[[str, object], None], **measured: float) -> None:
 def test_three_scalers_give_one_answer_while_it_changes(
     tmp_path: Path, redis: RedisServer, engine: str, record_property: Callable[[str, object], None]
 ) -> None:
-    with fleet(tmp_path, redis, engine, idleTimeoutSeconds="2") as scalers:
+    with fleet(tmp_path, redis, engine, idleTimeoutSeconds="6") as scalers:
         owner = scalers.settled_owner()  # also of those that were never called about it
         other = scalers.others(owner)[0]
+        before = scalers.troubles()
         with calls(scalers) as heard:
-            until(10, "false", lambda: heard.said()[-1:] == [False])
+            until(LONG_SECONDS, "false", lambda: heard.said()[-1:] == [False])
             woken = time.monotonic()
             assert other.post(f"{PATH}/wake", {}, TOKEN) == 202
-            until(5, "true", lambda: heard.said(woken)[-1:] == [True])
-            until(10, "false again", lambda: heard.said(woken)[-1:] == [False])
+            until(LONG_SECONDS, "true and false again", lambda: heard.said(woken)[-2:] == [True, False])
             demanded = time.monotonic()
             assert other.post(f"{PATH}/demand", {"pending": 3, "source": "gateway"}, TOKEN) == 202
-            until(5, "true again", lambda: heard.said(demanded)[-1:] == [True])
+            until(LONG_SECONDS, "true again", lambda: heard.said(demanded)[-1:] == [True])
             time.sleep(0.5)
         assert heard.said() in ([True, False, True, False, True], [False, True, False, True])
-        assert heard.refused() == []
+        assert heard.refused() == [] or scalers.troubles() > before
         assert {which for _, which, _ in heard.heard} == {0, 1, 2}
         report(record_property, wake=heard.first(True, woken), demand=heard.first(True, demanded))
         documents = [each.get(f"{PATH}/target") for each in scalers.scalers]
@@ -214,59 +260,60 @@ def test_three_scalers_give_one_answer_while_it_changes(
         ended = time.monotonic()
         owner.process.send_signal(signal.SIGTERM)
         rest = Fleet(scalers.others(owner), scalers.metadata)
-        until(MOVED_SECONDS, "another owner", lambda: rest._agreed())
+        until(MOVED_SECONDS, "another owner", lambda: rest.agreed())
         report(record_property, polite_move=time.monotonic() - ended)
 
 
 def test_a_killed_owners_workload_moves_with_its_timers(
     tmp_path: Path, redis: RedisServer, engine: str, record_property: Callable[[str, object], None]
 ) -> None:
-    timeout = 7.0
-    with fleet(tmp_path, redis, engine, idleTimeoutSeconds=f"{timeout:g}") as scalers:
+    with fleet(tmp_path, redis, engine, idleTimeoutSeconds=f"{IDLE_SECONDS:g}") as scalers:
         owner = scalers.settled_owner()
-        until(10, "an idle timer", lambda: idle_seconds(owner) > 1.5)
+        until(LONG_SECONDS, "an idle timer", lambda: idle_seconds(owner) > 1.5)
         before = owner.get(PATH)
         rest = Fleet(scalers.others(owner), scalers.metadata)
         with calls(rest) as heard:
             owner.kill()
             killed = time.monotonic()
-            until(MOVED_SECONDS, "another owner", lambda: rest._agreed())
+            until(MOVED_SECONDS, "another owner", lambda: rest.agreed())
             moved = time.monotonic() - killed
             after = rest.scalers[0].get(PATH)
             assert after["idle"]["seconds"] >= before["idle"]["seconds"]
             assert (after["generation"], after["batch_size"]) == (before["generation"], before["batch_size"])
-            until(20, "false", lambda: heard.said()[-1:] == [False])
-            idle = time.monotonic() - killed
+            until(LONG_SECONDS, "false", lambda: heard.said()[-1:] == [False])
             time.sleep(0.5)
         assert heard.said() == [True, False]
         # No engine did anything meanwhile: the time without an owner counts, less at most a few ticks.
-        assert -1.0 < idle - (timeout - before["idle"]["seconds"]) < 3.0
-        report(record_property, moved=moved, timer_late=idle - (timeout - before["idle"]["seconds"]))
+        passed = decided_at(after) - decided_at(before)
+        late = passed - (after["idle"]["seconds"] - before["idle"]["seconds"])
+        assert passed > LEASE_SECONDS - BEAT_SECONDS
+        assert -1.0 < late < 2.0
+        report(record_property, moved=moved, timer_late=late)
 
 
 def test_a_frozen_and_thawed_owner_is_fenced_off(
     tmp_path: Path, redis: RedisServer, engine: str, record_property: Callable[[str, object], None]
 ) -> None:
-    with fleet(tmp_path, redis, engine, idleTimeoutSeconds="6") as scalers:
+    with fleet(tmp_path, redis, engine, idleTimeoutSeconds=f"{IDLE_SECONDS:g}") as scalers:
         owner = scalers.settled_owner()
         rest = Fleet(scalers.others(owner), scalers.metadata)
         owner.process.send_signal(signal.SIGSTOP)
         frozen = time.monotonic()
         with calls(rest) as heard:
-            until(MOVED_SECONDS, "another owner", lambda: rest._agreed())
+            until(MOVED_SECONDS, "another owner", lambda: rest.agreed())
             moved = time.monotonic() - frozen
-            until(15, "false", lambda: heard.said()[-1:] == [False])
+            until(LONG_SECONDS, "false", lambda: heard.said()[-1:] == [False])
         assert heard.said() == [True, False]
         with calls(scalers) as heard:
             time.sleep(0.1)
             owner.process.send_signal(signal.SIGCONT)
             thawed = time.monotonic()
-            until(10, "an answer of the thawed", lambda: False in heard.by(scalers.scalers.index(owner), thawed))
+            until(LONG_SECONDS, "it says false", lambda: False in heard.by(scalers.scalers.index(owner), thawed))
             answered = time.monotonic() - thawed
+            until(LONG_SECONDS, "a new lease", lambda: owner.lines("the lease has ended, another is begun"))
             time.sleep(2)
         assert heard.said() == [False]  # the last thing it had said itself was true
         assert scalers.owner(owner) is not owner
-        assert owner.lines("the lease has ended, another is begun")
         report(record_property, moved=moved, thawed_answer=answered)
 
 
@@ -275,21 +322,21 @@ def test_an_owner_cut_off_from_redis_stops_before_another_begins(
 ) -> None:
     """Its Redis is silent and not gone: it cannot know whether it is the only one who hears nothing."""
     wires = [Wire(redis.port) for _ in range(3)]
-    with fleet(tmp_path, redis, engine, *wires, idleTimeoutSeconds="6") as scalers:
+    with fleet(tmp_path, redis, engine, *wires, idleTimeoutSeconds=f"{IDLE_SECONDS:g}") as scalers:
         owner = scalers.settled_owner()
         which = scalers.scalers.index(owner)
         rest = Fleet(scalers.others(owner), scalers.metadata)
         with calls(scalers) as heard:
             cut = time.monotonic()
             wires[which].cut()
-            until(15, "another owner", lambda: rest._agreed() not in (None, owner))
+            until(LONG_SECONDS, "another owner", lambda: rest.agreed() not in (None, owner))
             moved = time.monotonic()
-            until(15, "false", lambda: heard.said()[-1:] == [False])
+            until(LONG_SECONDS, "false", lambda: heard.said()[-1:] == [False])
             with pytest.raises(OSError, match="503"):
                 owner.post(f"{PATH}/wake", {}, TOKEN)
             wires[which].mend()
             mended = time.monotonic()
-            until(10, "the owner of before answers", lambda: False in heard.by(which, mended))
+            until(LONG_SECONDS, "the owner of before answers", lambda: False in heard.by(which, mended))
             healed = time.monotonic() - mended
             time.sleep(1)
         assert heard.said() == [True, False]
@@ -306,40 +353,39 @@ def test_in_a_silent_redis_the_owner_goes_on_alone_and_all_heals(
     """Its host is gone without a word: connections stand, new ones are taken, and nothing is answered. Meanwhile the
     answer changes, and another scaler freezes: then the owner cannot know any more, and stops until it can.
     """
-    with fleet(tmp_path, redis, engine, idleTimeoutSeconds="6") as scalers, ExitStack() as at_last:
+    with fleet(tmp_path, redis, engine, idleTimeoutSeconds=f"{IDLE_SECONDS:g}") as scalers, ExitStack() as at_last:
         owner = scalers.settled_owner()
         which = scalers.scalers.index(owner)
         others = scalers.others(owner)
         at_last.callback(redis.signal, signal.SIGCONT)
         at_last.callback(others[0].process.send_signal, signal.SIGCONT)
         time.sleep(2 * BEAT_SECONDS)  # until each has heard of all
-        with calls(scalers) as heard:
+        with calls(scalers, answer_seconds=1.0) as heard:
             redis.signal(signal.SIGSTOP)
             silent = time.monotonic()
-            until(20, "the owner alone says false", lambda: False in heard.by(which, silent))
-            assert "loadtide_store_up 0.0" in owner.text("/metrics")
-            assert owner.post(f"{PATH}/wake", {}, TOKEN) == 202
-            with pytest.raises(OSError, match="503"):
-                others[0].post(f"{PATH}/wake", {}, TOKEN)
+            until(LONG_SECONDS, "the owner alone says false", lambda: False in heard.by(which, silent))
+            until(LONG_SECONDS, "its store is down", lambda: "loadtide_store_up 0.0" in owner.text("/metrics"))
             woken = time.monotonic()
-            until(10, "the owner alone says true", lambda: True in heard.by(which, woken))
+            until(LONG_SECONDS, "the owner alone takes a wake", lambda: takes_a_wake(owner))
+            assert not takes_a_wake(others[0])
+            until(LONG_SECONDS, "the owner alone says true", lambda: True in heard.by(which, woken))
 
             others[0].process.send_signal(signal.SIGSTOP)
             frozen = time.monotonic()
-            until(10, "the owner stops", lambda: any(isinstance(each, str) for each in heard.by(which, frozen)))
+            until(LONG_SECONDS, "the owner stops", lambda: "UNAVAILABLE" in str(heard.by(which, frozen)))
             others[0].process.send_signal(signal.SIGCONT)
-            until(10, "the owner goes on", lambda: isinstance(heard.by(which, frozen)[-1], bool))
+            until(LONG_SECONDS, "the owner goes on", lambda: isinstance(heard.by(which, frozen)[-1], bool))
 
             redis.signal(signal.SIGCONT)
             back = time.monotonic()
-            until(10, "all answer", lambda: all(set(heard.by(each, back)) & {True, False} for each in range(3)))
+            until(LONG_SECONDS, "all answer", lambda: heard.all_answer(back))
             healed = time.monotonic() - back
             time.sleep(0.5)
-            steady = time.monotonic()
+            steady, before = time.monotonic(), scalers.troubles()
             time.sleep(6)  # long enough for anybody to take what is not theirs
         alone = [each for each in heard.by(which, silent) if isinstance(each, str)]
         assert heard.said() in ([True, False, True], [True, False, True, False])
-        assert not heard.refused(steady)
+        assert not heard.refused(steady) or scalers.troubles() > before
         assert all("UNAVAILABLE" in str(each) for _, _, each in heard.refused() if "DEADLINE" not in str(each))
         assert scalers.owner(owner) is owner
         assert not owner.lines("workload lost to another scaler, its decision is dropped")
@@ -350,36 +396,35 @@ def test_without_redis_the_owner_goes_on_alone_and_all_heals(
     tmp_path: Path, redis: RedisServer, engine: str, record_property: Callable[[str, object], None]
 ) -> None:
     """Away for long, back with its data; away again, back with none. Meanwhile the answer changes."""
-    with fleet(tmp_path, redis, engine, idleTimeoutSeconds="5") as scalers:
+    with fleet(tmp_path, redis, engine, idleTimeoutSeconds=f"{IDLE_SECONDS:g}") as scalers:
         owner = scalers.settled_owner()
         which = scalers.scalers.index(owner)
         with calls(scalers) as heard:
             redis.stop()
             away = time.monotonic()
-            until(15, "the owner alone says false", lambda: False in heard.by(which, away))
-            assert "loadtide_store_up 0.0" in owner.text("/metrics")
+            until(LONG_SECONDS, "the owner alone says false", lambda: False in heard.by(which, away))
+            until(LONG_SECONDS, "its store is down", lambda: "loadtide_store_up 0.0" in owner.text("/metrics"))
             redis.start()
             back = time.monotonic()
-            until(10, "all answer", lambda: all(False in heard.by(each, back) for each in range(3)))
+            until(LONG_SECONDS, "all answer", lambda: all(False in heard.by(each, back) for each in range(3)))
             healed = time.monotonic() - back
             time.sleep(0.5)
-            steady = time.monotonic()
+            steady, before = time.monotonic(), scalers.troubles()
             time.sleep(0.5)
             assert heard.said() == [True, False]
-            assert not heard.refused(steady)
+            assert not heard.refused(steady) or scalers.troubles() > before
             assert all("UNAVAILABLE" in str(each) for _, _, each in heard.refused())
 
             redis.stop(signal.SIGKILL)
             redis.wipe()
             away = time.monotonic()
             time.sleep(1)
-            assert owner.post(f"{PATH}/wake", {}, TOKEN) == 202
-            with pytest.raises(OSError, match="503"):
-                scalers.others(owner)[0].post(f"{PATH}/wake", {}, TOKEN)
-            until(10, "the owner alone says true", lambda: True in heard.by(which, away))
+            until(LONG_SECONDS, "the owner alone takes a wake", lambda: takes_a_wake(owner))
+            assert not takes_a_wake(scalers.others(owner)[0])
+            until(LONG_SECONDS, "the owner alone says true", lambda: True in heard.by(which, away))
             redis.start()
             back = time.monotonic()
-            until(10, "all answer", lambda: all(set(heard.by(each, back)) & {True, False} for each in range(3)))
+            until(LONG_SECONDS, "all answer", lambda: heard.all_answer(back))
             healed_empty = time.monotonic() - back
             time.sleep(1)
         said = heard.said()
@@ -393,7 +438,7 @@ def serves(address: str, service: str) -> bool:
     """What the kubelet's probe makes of it."""
     with grpc.insecure_channel(address) as channel:
         asked = health_pb2.HealthCheckRequest(service=service)
-        answer = health_pb2_grpc.HealthStub(channel).Check(asked, timeout=5).status
+        answer = health_pb2_grpc.HealthStub(channel).Check(asked, timeout=30).status
     return bool(answer == health_pb2.HealthCheckResponse.SERVING)
 
 
@@ -404,22 +449,21 @@ def test_one_that_has_never_reached_redis_is_not_ready_and_one_that_has_stays_so
 
     def serving() -> str | None:
         log = tmp_path / "scaler.log"
-        said = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
-        return next((line["grpc"] for line in said if line["event"] == "serving"), None)
+        return next((line["grpc"] for line in said(log, "serving")), None) if log.exists() else None
 
     redis.stop()
     with ThreadPoolExecutor(1) as pool, ExitStack() as stack:
         starting = pool.submit(
             lambda: stack.enter_context(running_scaler(tmp_path, "--store", redis.url, "--tick-seconds", "0.3"))
         )
-        address = until(20, "it serves", serving)
+        address = until(SCALER_SECONDS, "it serves", serving)
         time.sleep(START_SECONDS + 1)
         assert not serves(address, "readiness")
         assert serves(address, "liveness")
         assert not starting.done(), "nor is /readyz"
         redis.start()
-        scaler = starting.result(20)
-        until(5, "it is ready", lambda: serves(address, "readiness"))
+        scaler = starting.result(LONG_SECONDS)
+        until(LONG_SECONDS, "it is ready", lambda: serves(address, "readiness"))
         redis.stop()
         time.sleep(LEASE_SECONDS + 1)
         assert serves(address, "readiness")
