@@ -11,6 +11,7 @@ from scaler.lab.backtest.span import Span, read_duration, read_time
 from scaler.lab.backtest.study import Setting
 from scaler.policy.addresses import has_login, is_http_url, shown_text, shown_url
 from scaler.policy.errors import PolicyError
+from scaler.policy.gpu import Gpu
 from scaler.policy.layers import PolicyFile, Resolved
 from scaler.policy.prometheus import PrometheusServer
 from scaler.signals.preset import load_preset, register_presets
@@ -57,6 +58,7 @@ def meant(options: Options, now: float) -> tuple[Setting, PrometheusServer]:
     register_presets(options.presets)
     file = PolicyFile.empty() if options.policy is None else PolicyFile.load(options.policy)
     resolved = _resolved(file, options)
+    check_price(options.gpu_hour_price, options.currency)
     server = server_meant(file, options.prometheus or resolved.policy.prometheus.source, options)
     end = now if options.until is None else read_time(options.until)
     if end > now:
@@ -151,6 +153,21 @@ def _policy_source(options: Options) -> str:
 def labels_meant(match: tuple[str, ...]) -> dict[str, str]:
     """``--match LABEL=VALUE``, as often as it was given. Raises ``ValueError``."""
     return dict(_pair(text, "--match", "model_name=llama") for text in match)
+
+
+def check_price(hour_price: float | None, currency: str | None) -> None:
+    """``--gpu-hour-price`` and ``--currency`` where they were typed, by the rules of ``gpu.hour_price`` and
+    ``gpu.currency``. Raises ``ValueError`` that says what to write instead.
+    """
+    for option, typed, key, instead in (
+        ("--gpu-hour-price", hour_price, "hour_price", "write what a GPU costs an hour, for example 2.50"),
+        ("--currency", currency, "currency", "write an ISO 4217 code, three capital letters, for example EUR"),
+    ):
+        if typed is not None:
+            try:
+                Gpu.model_validate({key: typed})
+            except ValidationError as error:
+                raise ValueError(f"{option} {repr(typed)[:40]}: {instead}") from error
 
 
 def _told(error: ValidationError) -> str:

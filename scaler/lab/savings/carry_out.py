@@ -10,7 +10,7 @@ import aiohttp
 
 from scaler.lab.backtest.asking import AskError, Patience
 from scaler.lab.backtest.carry_out import Unable, hint
-from scaler.lab.backtest.options import Options, labels_meant, server_meant
+from scaler.lab.backtest.options import Options, check_price, labels_meant, server_meant
 from scaler.lab.backtest.span import Span, read_duration, read_time
 from scaler.lab.progress import progress
 from scaler.lab.savings.figures import Savings, savings_of
@@ -34,6 +34,7 @@ def counted(
     instead, and :class:`~scaler.lab.backtest.carry_out.Unable`.
     """
     file = PolicyFile.empty() if options.policy is None else PolicyFile.load(options.policy)
+    check_price(hour_price, currency)
     server, match = server_meant(file, options.prometheus, options), labels_meant(options.match)
     end = now if options.until is None else read_time(options.until)
     if end > now:

@@ -147,6 +147,10 @@ def test_little_of_the_range_recorded_is_exit_status_1(fake: Fake) -> None:
         (["--prometheus", "prod"], "--prometheus prod: "),
         (["--prometheus", "http://127.0.0.1:9", "--range", "soon"], "'soon' is not a length of time"),
         (["--prometheus", "http://127.0.0.1:9", "--until", "2999-01-01"], "lies in the future"),
+        (["--currency", ""], "--currency '': write an ISO 4217 code, three capital letters, for example EUR"),
+        (["--currency", "euro"], "--currency 'euro': "),
+        (["--currency", "EUR\n"], "--currency 'EUR\\n': "),
+        (["--gpu-hour-price", "inf"], "--gpu-hour-price inf: write what a GPU costs an hour, for example 2.50"),
         (
             ["--prometheus", "https://p:9090", "--cert-file", "own.pem"],
             "cert_file and key_file belong together; write both",
