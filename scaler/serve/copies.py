@@ -14,7 +14,8 @@ from scaler.serve.membership import Membership
 from scaler.serve.ownership import OwnerUnheard, member_of
 from scaler.serve.published_json import decode
 from scaler.serve.redis_link import RedisTrouble
-from scaler.serve.redis_store import UNWRITTEN, Position, RedisStore, Version, Written
+from scaler.serve.redis_store import RedisStore
+from scaler.serve.redis_values import UNWRITTEN, Position, Version, Written
 from scaler.serve.snapshot import Snapshot
 from scaler.serve.workloads import Workload, Workloads
 

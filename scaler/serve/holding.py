@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from scaler.serve.redis_store import Version
+from scaler.serve.redis_values import Version
 from scaler.serve.snapshot import Snapshot
 from scaler.serve.store import StoredWorkload
 

@@ -109,6 +109,21 @@ class Lease:
 
 _NOW = "local t = redis.call('TIME'); local now = t[1] * 1000 + math.floor(t[2] / 1000)\n"
 
+#: What cannot be a token counts as none: else one bad key would fail every script that meets it. Lua counts in doubles,
+#: so 15 digits are exact.
+_TOKEN = """
+local function number(text)
+  return text and #text <= 15 and string.match(text, '^%d+$') and tonumber(text) or 0
+end
+"""
+
+#: KEYS one; ARGV the kind that it should be of. → 1 where it was of another kind and is deleted, 0.
+MEND = """
+local kind = redis.call('TYPE', KEYS[1]).ok
+if kind == 'none' or kind == ARGV[1] then return 0 end
+return redis.call('DEL', KEYS[1])
+"""
+
 #: KEYS members; ARGV session, lease in ms, "begin" or "renew", channel.
 #: → ["lost"] or [now in ms, session, ...]: everyone whose lease lasts.
 BEAT = (
@@ -128,9 +143,10 @@ return answer
 #: → the new token, or "" where somebody else was faster.
 CLAIM = (
     _NOW
+    + _TOKEN
     + """
 if (redis.call('HGET', KEYS[1], 'owner') or '') ~= ARGV[2] then return '' end
-local token = math.max(tonumber(redis.call('HGET', KEYS[1], 'token') or '0'), tonumber(ARGV[3]), now) + 1
+local token = math.max(number(redis.call('HGET', KEYS[1], 'token')), tonumber(ARGV[3]), now) + 1
 local text = string.format('%.0f', token)
 redis.call('HSET', KEYS[1], 'owner', ARGV[1], 'token', text)
 redis.call('PUBLISH', ARGV[4], 'owned ' .. ARGV[5] .. ' ' .. ARGV[1])
@@ -154,8 +170,9 @@ return 1
 #: too: Redis has come back with older data, or with none. → 1, or 0 where somebody else owns it now.
 PUBLISH = (
     _NOW
+    + _TOKEN
     + """
-if tonumber(redis.call('HGET', KEYS[1], 'token') or '0') > tonumber(ARGV[1]) then return 0 end
+if number(redis.call('HGET', KEYS[1], 'token')) > tonumber(ARGV[1]) then return 0 end
 local at = string.format('%.0f', now - ARGV[6])
 redis.call('HSET', KEYS[1], 'token', ARGV[1], 'owner', ARGV[2], 'version', ARGV[1] .. '.' .. ARGV[3],
   'snapshot', ARGV[4], 'at', at)

@@ -7,12 +7,13 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
+from functools import lru_cache
 
 import structlog
 from pydantic import TypeAdapter
 
 from scaler.control.model import Override
-from scaler.serve.redis_store import RedisStore
+from scaler.serve.redis_store import OVERRIDES, RedisStore
 from scaler.serve.workloads import Workload, Workloads
 
 log = structlog.get_logger(__name__)
@@ -79,15 +80,21 @@ def overrule(workload: Workload, text: str | None, utc: datetime) -> bool:
     """
     if text is None:
         return False
-    override: Override | None = None
-    if text:
-        try:
-            override = _OVERRIDE.validate_json(text)
-        except ValueError as problem:
-            log.warning("override unreadable, it is left out", workload=workload.name, problem=str(problem)[:500])
+    override = _read(workload.name, text) if text else None
     if override is not None and override.until <= utc:
         override = None
     if override == workload.memory.override:
         return False
     workload.memory = replace(workload.memory, override=override)
     return True
+
+
+@lru_cache(maxsize=256)
+def _read(name: str, text: str) -> Override | None:
+    """The override; None where it cannot be read, which is said once, for it is read every few seconds."""
+    try:
+        return _OVERRIDE.validate_json(text)
+    except ValueError as problem:
+        then = "it is left out; set it again with loadtide override"
+        log.warning("override unreadable", workload=name, key=OVERRIDES, problem=str(problem)[:500], then=then)
+        return None

@@ -96,7 +96,7 @@ def decode(text: str, decided_mono: float) -> Snapshot:
             tick_seconds=float(body["tick_seconds"]),
             activity=_activity_in(body.get("activity"), decided_mono),
         )
-    except (KeyError, TypeError, AttributeError, IndexError) as error:
+    except (KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError) as error:
         raise ValueError(f"no snapshot that this version can read: {error!r}") from error
 
 

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import BusyLoadingError, RedisError
+from redis.exceptions import BusyLoadingError, RedisError, ResponseError
 
 #: No question waits longer for its answer.
 ANSWER_SECONDS = 1.0
@@ -26,11 +26,14 @@ TOGETHER = 64
 
 
 class RedisTrouble(Exception):  # noqa: N818 -- it names the state
-    """Redis did not answer, or not as it should. ``loading``: it answers nobody yet, it is reading its data."""
+    """Redis did not answer, or not as it should. ``loading``: it answers nobody yet, it is reading its data;
+    ``wrong_kind``: what is at a key is not of the kind that the command is for.
+    """
 
     def __init__(self, error: BaseException) -> None:
         super().__init__(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
         self.loading = isinstance(error, BusyLoadingError)
+        self.wrong_kind = isinstance(error, ResponseError) and "WRONGTYPE" in str(error)
 
 
 class Lane:

@@ -20,26 +20,29 @@ a password and, over a network that is not ours, TLS (``rediss://``).
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from scaler.consume.contract import AppliedReport, ContractError, parse_report
-from scaler.serve import lease
+import structlog
+
+from scaler.consume.contract import AppliedReport
+from scaler.serve import lease, redis_values
 from scaler.serve.applied import MAX_REPLICAS
 from scaler.serve.demand_body import DemandReport
 from scaler.serve.inbox import MAX_SOURCES
-from scaler.serve.redis_link import RedisLink
+from scaler.serve.redis_link import Lane, RedisLink, RedisTrouble
+from scaler.serve.redis_values import AppliedAt, Demand, Position, Version, Written
 from scaler.value import frozen
+
+log = structlog.get_logger(__name__)
 
 #: What nobody has written for so long is of no workload any more.
 KEPT_MS = 7 * 86_400_000
 
 _MEMBERS, _WORKLOADS, _ASKED = "loadtide:members", "loadtide:workloads", "loadtide:asked"
-_OVERRIDES = "loadtide:overrides"
-_WAKE, _REPORT = "wake", "from:"
+OVERRIDES = "loadtide:overrides"
 _POSITION = ("owner", "token", "version")
 
 
@@ -51,42 +54,6 @@ class Beat:
     sessions: frozenset[str]
     run_id: str
     uptime_seconds: float
-
-
-#: Orders everything ever written of a workload: (fencing token of the writer, number of its write).
-Version = tuple[int, int]
-#: Nothing has been written yet.
-UNWRITTEN: Version = (0, 0)
-
-
-@frozen
-class Position:
-    """Where a workload stands in Redis: its owner's session (None: nobody's), the fencing token, the last write."""
-
-    owner: str | None
-    token: int
-    version: Version
-
-
-@frozen
-class Demand:
-    """What gateways told: reports and a wake, each with the Redis time in ms at which it came."""
-
-    reports: tuple[tuple[DemandReport, float], ...] = ()
-    wake_at_ms: float | None = None
-
-
-#: What replicas reported to run with, each with the Redis time in ms at which it came.
-AppliedAt = tuple[tuple[AppliedReport, float], ...]
-
-
-@frozen
-class Written:
-    """The last write: its snapshot as text, and the Redis time in ms at which that was decided."""
-
-    position: Position
-    snapshot: str
-    at_ms: float
 
 
 @frozen
@@ -103,13 +70,34 @@ class Kept:
     override: str | None = None
 
 
+class _Mended:
+    """A lane in which a key that holds another kind of thing than loadtide keeps there is deleted, and the command
+    asked again: all that is kept there is written again, and every question about it would fail for ever.
+    """
+
+    def __init__(self, lane: Lane) -> None:
+        self._lane = lane
+
+    async def ask(self, *command: Any) -> Any:
+        """The answer to one command. Raises RedisTrouble."""
+        try:
+            return await self._lane.ask(*command)
+        except RedisTrouble as trouble:
+            if not trouble.wrong_kind:
+                raise
+        for key in command[3 : 3 + command[2]] if command[0] == "EVAL" else command[1:2]:
+            if await self._lane.ask("EVAL", lease.MEND, 1, key, "zset" if key == _MEMBERS else "hash"):
+                log.warning("a key in Redis held something that loadtide does not write, it is deleted", key=key)
+        return await self._lane.ask(*command)
+
+
 class RedisStore:
     """The shared state at the other end of ``link``. Every method may raise RedisTrouble."""
 
     def __init__(self, link: RedisLink) -> None:
         self._channel = link.channel
         # The beat must not wait behind anything, nor a call from KEDA behind snapshots.
-        self._beats, self._calls, self._bulk = link.lane(), link.lane(), link.lane()
+        self._beats, self._calls, self._bulk = (_Mended(link.lane()) for _ in range(3))
 
     async def beat(self, session: str, *, begin: bool) -> Beat | None:
         """Renew the session's lease, or ``begin`` it; None where it has ended and another must be begun."""
@@ -141,18 +129,18 @@ class RedisStore:
 
     async def position(self, name: str) -> Position | None:
         """Where the workload stands, asked for a call; None where nobody has ever owned it."""
-        return _position(await self._calls.ask("HMGET", _key(name), *_POSITION))
+        return redis_values.position(_key(name), *await self._calls.ask("HMGET", _key(name), *_POSITION))
 
     async def positions(self, names: Iterable[str]) -> dict[str, Position | None]:
         """Where many workloads stand."""
         wanted = list(names)
         answers = await asyncio.gather(*(self._bulk.ask("HMGET", _key(name), *_POSITION) for name in wanted))
-        return {name: _position(answer) for name, answer in zip(wanted, answers, strict=True)}
+        return {name: redis_values.position(_key(name), *answer) for name, answer in zip(wanted, answers, strict=True)}
 
     async def written(self, name: str, *, for_a_call: bool) -> Written | None:
         """The last write; None where there is none."""
         lane = self._calls if for_a_call else self._bulk
-        return _written(await lane.ask("HMGET", _key(name), *_POSITION, "snapshot", "at"))
+        return redis_values.written(_key(name), await lane.ask("HMGET", _key(name), *_POSITION, "snapshot", "at"))
 
     async def kept(self, name: str) -> Kept:
         """Everything known of the workload, for its new owner."""
@@ -160,18 +148,21 @@ class RedisStore:
             self._bulk.ask("HMGET", _key(name), *_POSITION, "snapshot", "at", "memory", "memory_at"),
             self._bulk.ask("HGETALL", _demand_key(name)),
             self._bulk.ask("HGETALL", _applied_key(name)),
-            self._bulk.ask("HGET", _OVERRIDES, name),
+            self._bulk.ask("HGET", OVERRIDES, name),
         )
-        written, memory_at = _written(state[:5]), float(state[6] or 0)
-        return Kept(written, state[5], memory_at, _demand(demand), _applied(applied), override)
+        written = redis_values.written(_key(name), state[:5])
+        # A memory of unknown age is of now: time away that nobody knows of must not count as idle.
+        memory_at = redis_values.moment_ms(_key(name), "memory_at", state[6])
+        told, reported = redis_values.demand(demand), redis_values.applied(applied)
+        return Kept(written, state[5], math.inf if memory_at is None else memory_at, told, reported, override)
 
     async def demand(self, name: str) -> Demand:
         """What gateways told of the workload."""
-        return _demand(await self._calls.ask("HGETALL", _demand_key(name)))
+        return redis_values.demand(await self._calls.ask("HGETALL", _demand_key(name)))
 
     async def applied(self, name: str) -> AppliedAt:
         """What the workload's replicas reported to run with."""
-        return _applied(await self._bulk.ask("HGETALL", _applied_key(name)))
+        return redis_values.applied(await self._bulk.ask("HGETALL", _applied_key(name)))
 
     async def claim(self, name: str, session: str, taken_from: str | None, seen: int) -> int | None:
         """Become the owner instead of ``taken_from``: the fencing token, above ``seen``; None: another was faster."""
@@ -209,10 +200,10 @@ class RedisStore:
 
     async def tell_demand(self, name: str, report: DemandReport | None, kept_seconds: float, session: str) -> bool:
         """Keep a gateway's report, or a wake (None), for the owner; False where too many gateways report already."""
-        field, text = _WAKE, ""
+        field, text = redis_values.WAKE, ""
         if report is not None:
             arrivals = "-" if report.arrivals_per_second is None else repr(report.arrivals_per_second)
-            field, text = f"{_REPORT}{report.source}", f"{report.pending!r} {arrivals}"
+            field, text = f"{redis_values.REPORT}{report.source}", f"{report.pending!r} {arrivals}"
         answer = await self._calls.ask(
             *("EVAL", lease.TELL, 1, _demand_key(name), field, text, round(kept_seconds * 1000), MAX_SOURCES),
             *(self._channel, f"demand {name} {session}"),
@@ -221,7 +212,7 @@ class RedisStore:
 
     async def tell_applied(self, name: str, report: AppliedReport, kept_seconds: float, session: str) -> bool:
         """Keep a replica's report for the owner; False where too many replicas report already."""
-        field, text = f"{_REPORT}{report.replica}", report.body().decode()
+        field, text = f"{redis_values.REPORT}{report.replica}", report.body().decode()
         answer = await self._bulk.ask(
             *("EVAL", lease.TELL, 1, _applied_key(name), field, text, round(kept_seconds * 1000), MAX_REPLICAS),
             *(self._channel, f"applied {name} {session}"),
@@ -230,25 +221,21 @@ class RedisStore:
 
     async def overrides(self) -> Mapping[str, str]:
         """What was last said of each workload's override: its text, or nothing for its end."""
-        answer: Mapping[str, str] = await self._calls.ask("HGETALL", _OVERRIDES)
+        answer: Mapping[str, str] = await self._calls.ask("HGETALL", OVERRIDES)
         return answer
 
     async def set_override(self, name: str, text: str, *, replace: bool = True) -> None:
         """Keep the workload's override, or that it has ended (""); ``replace`` False: unless something is kept."""
         if not replace:
-            await self._bulk.ask("HSETNX", _OVERRIDES, name, text)
+            await self._bulk.ask("HSETNX", OVERRIDES, name, text)
             return
-        await self._calls.ask("HSET", _OVERRIDES, name, text)
+        await self._calls.ask("HSET", OVERRIDES, name, text)
         await self._calls.ask("PUBLISH", self._channel, f"override {name}")
 
     async def registered(self) -> dict[str, dict[str, str]]:
         """The metadata of every workload that some call made known, by name."""
         answer: Mapping[str, str] = await self._bulk.ask("HGETALL", _WORKLOADS)
-        known = {}
-        for name, text in answer.items():
-            with contextlib.suppress(ValueError):  # one that cannot be read must keep nobody from hearing of the others
-                known[name] = json.loads(text)
-        return known
+        return redis_values.registered(_WORKLOADS, answer)
 
     async def register(self, name: str, metadata: Mapping[str, str], *, replace: bool = True) -> None:
         """Make the workload known to every scaler; ``replace`` False: unless it is."""
@@ -264,13 +251,13 @@ class RedisStore:
         if told:
             await self._bulk.ask("HSET", _ASKED, *(part for name, at in told.items() for part in (name, round(at))))
         answer: Mapping[str, str] = await self._bulk.ask("HGETALL", _ASKED)
-        return {name: float(at) for name, at in answer.items()}
+        return redis_values.asked(_ASKED, answer)
 
     async def unregister(self, name: str) -> None:
         """Nobody asks for the workload any more. What it remembers stays, for who asks again."""
         await self._bulk.ask("HDEL", _WORKLOADS, name)
         await self._bulk.ask("HDEL", _ASKED, name)
-        await self._bulk.ask("HDEL", _OVERRIDES, name)
+        await self._bulk.ask("HDEL", OVERRIDES, name)
 
 
 def _key(name: str) -> str:
@@ -283,43 +270,3 @@ def _demand_key(name: str) -> str:
 
 def _applied_key(name: str) -> str:
     return f"loadtide:{{{name}}}:applied"
-
-
-def _position(answer: list[str | None]) -> Position | None:
-    owner, token, version = answer
-    if token is None:
-        return None
-    by, _, number = (version or "0.0").partition(".")
-    return Position(owner, int(token), (int(by), int(number)))
-
-
-def _written(answer: list[str | None]) -> Written | None:
-    position, snapshot, at = _position(answer[:3]), answer[3], answer[4]
-    return None if position is None or not snapshot else Written(position, snapshot, float(at or 0))
-
-
-def _demand(entries: Mapping[str, str]) -> Demand:
-    reports, wake = [], None
-    for field, text in entries.items():
-        at, *told = text.split(" ")
-        try:
-            if field == _WAKE:
-                wake = float(at)
-            elif field.startswith(_REPORT):
-                pending, arrivals = told
-                flow = None if arrivals == "-" else float(arrivals)
-                reports.append((DemandReport(float(pending), flow, field[len(_REPORT) :]), float(at)))
-        except ValueError:  # of another version of loadtide; its gateway reports again
-            continue
-    return Demand(tuple(reports), wake)
-
-
-def _applied(entries: Mapping[str, str]) -> AppliedAt:
-    reports = []
-    for text in entries.values():
-        at, _, body = text.partition(" ")
-        try:
-            reports.append((parse_report(body), float(at)))
-        except (ContractError, ValueError):  # of another version of loadtide; its replica reports again in seconds
-            continue
-    return tuple(reports)

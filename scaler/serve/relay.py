@@ -6,7 +6,8 @@ from scaler.consume.contract import REPORT_LASTS_SECONDS, AppliedReport
 from scaler.serve.inbox import FORGET_AFTER_SECONDS, MISSED_REPORTS
 from scaler.serve.membership import Membership
 from scaler.serve.ownership import Told
-from scaler.serve.redis_store import AppliedAt, Demand, RedisStore
+from scaler.serve.redis_store import RedisStore
+from scaler.serve.redis_values import AppliedAt, Demand
 from scaler.serve.workloads import Workload
 
 
