@@ -53,7 +53,7 @@ class Claims:
 
     async def balance(self, now: float) -> None:
         owners, living = self._copies.owners(), self._membership.living
-        settled = self._membership.lease.settled(now)
+        settled = self._membership.settled
         free = [name for name, owner in owners.items() if owner not in living and name not in self._held]
         self._free_since = {name: self._free_since.get(name, now) for name in free} if settled else {}
         todo = plan(

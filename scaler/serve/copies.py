@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Collection
 
 import structlog
@@ -23,6 +24,8 @@ log = structlog.get_logger(__name__)
 
 #: Longest that a call of KEDA waits for Redis.
 CALL_SECONDS = 0.5
+#: Metadata of one workload that are known again when older data come back.
+PAST = 5
 #: A workload asked for here is told to have been asked for at most this often, seconds.
 ASKED_SLACK_SECONDS = 1.0
 
@@ -43,6 +46,8 @@ class Copies:
         #: The version behind ``workload.snapshot``.
         self._copied: dict[str, Version] = {}
         self._registered: dict[str, dict[str, str]] = {}
+        #: By workload, metadata that others have replaced.
+        self._past: dict[str, deque[dict[str, str]]] = {}
         self._asked_told: dict[str, float] = {}
         self._marked: set[str] = set()
         self._mark = asyncio.Event()
@@ -80,7 +85,7 @@ class Copies:
 
     def forget(self, name: str) -> None:
         """The workload is no longer known here."""
-        for known in (self._positions, self._copied, self._registered, self._asked_told):
+        for known in (self._positions, self._copied, self._registered, self._past, self._asked_told):
             known.pop(name, None)
 
     # -- the copy ------------------------------------------------------------------------------------------------------
@@ -192,18 +197,33 @@ class Copies:
         """Whether the workload's metadata is something the others do not know; from now on they are taken to."""
         if workload.metadata is None or self._registered.get(workload.name) == storable(workload.metadata):
             return False
-        self._registered[workload.name] = storable(workload.metadata)
+        self._replace(workload.name, storable(workload.metadata))
         return True
+
+    def _replace(self, name: str, metadata: dict[str, str]) -> None:
+        """From now on the others are taken to know these of the workload."""
+        past, before = self._past.setdefault(name, deque(maxlen=PAST)), self._registered.get(name)
+        if metadata in past:  # somebody has gone back to them
+            past.remove(metadata)
+        if before is not None and before != metadata:
+            past.append(before)
+        self._registered[name] = metadata
 
     async def learn(self, *, just_asked: bool = False) -> None:
         """Make known here what was made known anywhere; ``just_asked``: because of a call just now, elsewhere. Raises
         RedisTrouble.
         """
-        before, self._registered = self._registered, await self._store.registered()
-        for name, metadata in self._registered.items():
+        before, told_by_redis = self._registered, await self._store.registered()
+        self._registered = {name: metadata for name, metadata in before.items() if name in told_by_redis}
+        for name, metadata in told_by_redis.items():
             workload = self._workloads.get(name)
             if workload is not None and before.get(name) == metadata:
                 continue
+            if name in before and metadata in self._past.get(name, ()) and not self._membership.settled:
+                # A Redis that has just come back, with data from before the edit: it has less to say than we.
+                await self._store.register(name, before[name])
+                continue
+            self._replace(name, metadata)
             same = workload is not None and workload.metadata is not None and storable(workload.metadata) == metadata
             told = metadata if workload is None or workload.metadata is None else completed(metadata, workload.metadata)
             if not is_whole(told) or same:

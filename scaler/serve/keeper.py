@@ -152,7 +152,7 @@ class SharedOwnership:
         """
         if not self.joined.is_set():
             return self._membership.beating
-        if self._lease.settled(self._workloads.mono()) and not self._membership.peers.act_alone:
+        if self._membership.settled and not self._membership.peers.act_alone:
             return None
         return frozenset(self._membership.living)
 
@@ -276,7 +276,7 @@ class SharedOwnership:
             case ["listening"]:
                 self._compare_due = self._workloads.mono()  # whatever was said before was missed
                 self._unheard |= self._held.keys()
-                self._membership.after_beat.set()
+                self._membership.doubt()  # it may be another Redis: the beat tells, and what is compared is after it
             case ["published" | "owned", name, by] if by != session:
                 self._copies.mark(name)
             case ["demand", name, by] if self.owns(name):

@@ -57,6 +57,11 @@ class Membership:
         """The name under which this scaler owns workloads at present."""
         return f"{self.member}#{self._sessions}"
 
+    @property
+    def settled(self) -> bool:
+        """Whether Redis has run, and been in reach, for long enough that everybody has told it what it may not know."""
+        return self.lease.settled(self._mono())
+
     def redis_ms(self, mono: float) -> float:
         """Redis's time, in ms, at a moment of ours."""
         return self._redis_ms_at_zero + mono * 1000

@@ -12,7 +12,7 @@ import pytest
 
 from scaler.consume.contract import AppliedReport
 from scaler.control.model import Now, Override
-from scaler.serve import redis_link, writes
+from scaler.serve import lease, redis_link, writes
 from scaler.serve.demand_body import DemandReport
 from scaler.serve.inbox import MAX_SOURCES, TooManySourcesError
 from scaler.serve.ownership import OwnerUnheard, Superseded, preferred
@@ -443,6 +443,40 @@ async def test_an_override_that_was_ended_does_not_come_back_with_older_data(red
         third = Override(5, None, until_then, "ops")
         await other.workloads.set_override(other.known("prod/m"), third)
         await until(lambda: rules(third))
+
+
+async def test_edited_metadata_do_not_go_back_with_older_data(
+    redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """KEDA polls twice a minute, and may call either: until then nobody tells the edit again."""
+    red, green = Scaler(redis), Scaler(redis)
+
+    def ceilings(*scalers: Scaler) -> set[int | None]:
+        return {each.known("prod/m").resolved.policy.replicas.max for each in scalers}
+
+    async def edit(ceiling: int) -> None:
+        other.workloads.register("prod/m", PUSHED | {"replicasMax": str(ceiling)})
+        await until(lambda: ceilings(red, green) == {ceiling})
+
+    async with running(red, green):
+        _, other = await owner_and_other(red, green)
+        await edit(4)
+        assert redis.said(b"SAVE\r\n").startswith(b"+OK")
+        await edit(7)
+        with monkeypatch.context() as patient:  # with a machine that stands still
+            patient.setattr(lease, "GRACE_SECONDS", 60.0)
+            redis.stop(signal.SIGKILL)
+            redis.start()
+            until_then = time.monotonic() + 3
+            while time.monotonic() < until_then:
+                assert ceilings(red, green) == {7}
+                await asyncio.sleep(0.01)
+            await until(lambda: not red.ownership.deaf and not green.ownership.deaf)
+            late = Scaler(redis)
+            async with running(late):
+                await until(lambda: late.workloads.get("prod/m") and ceilings(late) == {7})
+        await until(lambda: red.ownership._membership.settled and green.ownership._membership.settled)
+        await edit(4)  # whoever goes back is believed, too
 
 
 async def test_without_redis_an_override_is_refused_and_nothing_changes(redis: RedisServer) -> None:
