@@ -10,6 +10,7 @@ import asyncio
 import json
 from collections.abc import Callable
 from random import Random
+from socket import gaierror
 from typing import Final
 from urllib.parse import quote
 
@@ -199,4 +200,7 @@ async def _body(answer: aiohttp.ClientResponse, most_bytes: int) -> bytes:
 def _words(error: Exception) -> str:
     if isinstance(error, TimeoutError):
         return "the scaler does not answer"
+    if isinstance(error, aiohttp.ClientConnectorError) and isinstance(error.os_error, gaierror):
+        what = f"the name {error.host} is not known here ({error.os_error.strerror})"
+        return f"{what}; --scaler or LOADTIDE_SCALER is http://SERVICE.NAMESPACE.svc:8080 of the scaler's Service"
     return shown_text(str(error))[:200] or type(error).__name__

@@ -201,6 +201,17 @@ async def test_a_wrong_token_is_told_and_harms_nothing() -> None:
         assert "a wrong token" in relay.push_troubles["applied"]
 
 
+async def test_a_name_that_is_not_known_is_said_with_what_belongs_there() -> None:
+    """Of a manifest made for another namespace."""
+    async with aiohttp.ClientSession() as session:
+        address = ScalerAddress("http://loadtide.nowhere.invalid:8080", "chat/m")
+        trouble = await Relay(session, address, mono=Clock(), changed=lambda: None)._ask()
+    assert trouble.startswith("the name loadtide.nowhere.invalid is not known here (")
+    assert trouble.endswith(
+        "; --scaler or LOADTIDE_SCALER is http://SERVICE.NAMESPACE.svc:8080 of the scaler's Service"
+    )
+
+
 @pytest.mark.parametrize(
     "url", ["http://" + "a" * 300, "http://[::1", "http://127.0.0.1:99999", "http://no.such.invalid"]
 )

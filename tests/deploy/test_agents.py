@@ -126,6 +126,22 @@ class TestBesideAnEngine:
         is_an_agent(agent)
         assert agent["restartPolicy"] == "Always"
 
+    def test_a_scaler_in_another_namespace_is_said_by_the_patch_that_the_component_shows(
+        self, tools: Tools, tmp_path: Path
+    ) -> None:
+        words = (COMPONENTS / "agent-sidecar" / "kustomization.yaml").read_text()
+        shown = re.search(r"^#   patches:\n(?:#    .*\n)+", words, re.MULTILINE)
+        assert shown is not None
+        built(tools, tmp_path, "agent-sidecar", engine=ENGINE)
+        with (tmp_path / "kustomization.yaml").open("a") as own:
+            own.write(re.sub("^#   ", "", shown[0], flags=re.MULTILINE).replace("NAMESPACE", "scaling"))
+        (engine,) = tools.kustomize(tmp_path).objects
+        assert tools.problems([engine]) == {}
+        env = {each["name"]: each for each in sidecar(engine)["env"]}
+        component = sidecar(yaml.safe_load((COMPONENTS / "agent-sidecar" / "sidecar.yaml").read_text()))
+        ours = {"LOADTIDE_SCALER": {"name": "LOADTIDE_SCALER", "value": "http://loadtide.scaling.svc:8080"}}
+        assert env == {each["name"]: each for each in component["env"]} | ours
+
     def test_it_finds_scaler_workload_and_engine_by_what_the_pod_says(
         self, tools: Tools, chart: Installed, tmp_path: Path
     ) -> None:
