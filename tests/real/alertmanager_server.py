@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
-import signal
-import subprocess
 import threading
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -18,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.ports import free_port
-
-READY_SECONDS = 60.0
+from tests.real import server_process
 
 
 class Unavailable(Exception):  # noqa: N818 - a state of the machine, not a fault of the code
@@ -100,38 +96,13 @@ def serve(folder: Path, configuration: Mapping[str, Any]) -> Iterator[Alertmanag
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "alertmanager.yml").write_text(json.dumps(configuration))  # YAML is a superset of JSON
     address = f"127.0.0.1:{free_port()}"
-    log = folder / "alertmanager.log"
-    with log.open("w") as output:
-        process = subprocess.Popen(
-            [
-                program,
-                f"--config.file={folder / 'alertmanager.yml'}",
-                f"--storage.path={folder / 'data'}",
-                f"--web.listen-address={address}",
-                "--cluster.listen-address=",
-            ],
-            stdout=output,
-            stderr=output,
-        )
-    try:
-        _wait_ready(process, address, log)
+    command = [
+        program,
+        f"--config.file={folder / 'alertmanager.yml'}",
+        f"--storage.path={folder / 'data'}",
+        f"--web.listen-address={address}",
+        "--cluster.listen-address=",
+    ]
+    ready = server_process.page(f"http://{address}/-/ready")
+    with server_process.running(command, folder / "alertmanager.log", ready):
         yield Alertmanager(address)
-    finally:
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-def _wait_ready(process: subprocess.Popen[bytes], address: str, log: Path) -> None:
-    due = time.monotonic() + READY_SECONDS
-    while True:
-        assert process.poll() is None, log.read_text()
-        assert time.monotonic() < due, f"Alertmanager was not ready within {READY_SECONDS:g} s:\n{log.read_text()}"
-        try:
-            with urllib.request.urlopen(f"http://{address}/-/ready", timeout=10):
-                return
-        except (urllib.error.URLError, OSError):
-            time.sleep(0.05)

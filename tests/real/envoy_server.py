@@ -7,23 +7,18 @@ from __future__ import annotations
 
 import json
 import shutil
-import signal
 import subprocess
 import sys
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.real import server_process
+
 CACHE = Path(__file__).parents[2] / ".cache"
 VERSION = "1.39.3"
-#: Seen: 0.5 s.
-READY_SECONDS = 60.0
-STOP_SECONDS = 10.0
 
 
 class Unavailable(Exception):  # noqa: N818 - a state of the machine, not a fault of the code
@@ -78,34 +73,6 @@ def serve(program: str, folder: Path, configuration: Mapping[str, Any], *options
         f"{others[0]}/stats/prometheus" if others else "",
         f"{others[1]}/healthz" if len(others) > 1 else "",
     )
-    log = folder / "envoy.log"
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [program, "-c", str(folder / "envoy.json"), "-l", "warning", "--disable-hot-restart", *options],
-            stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
-    try:
-        _wait_until_ready(server, process, log)
+    command = [program, "-c", str(folder / "envoy.json"), "-l", "warning", "--disable-hot-restart", *options]
+    with server_process.running(command, folder / "envoy.log", server_process.page(f"{admin}/ready", b"LIVE")):
         yield server
-    finally:
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait(STOP_SECONDS)
-
-
-def _wait_until_ready(server: Server, process: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + READY_SECONDS
-    while time.monotonic() < deadline:
-        if process.poll() is not None:
-            raise AssertionError(f"Envoy ended with status {process.returncode}:\n{log.read_text()[-2000:]}")
-        try:
-            with urllib.request.urlopen(f"{server.admin}/ready", timeout=10) as answer:
-                if answer.read().strip() == b"LIVE":
-                    return
-        except (urllib.error.URLError, OSError):
-            pass
-        time.sleep(0.05)
-    raise AssertionError(f"Envoy was not ready after {READY_SECONDS:g} s:\n{log.read_text()[-2000:]}")

@@ -7,10 +7,7 @@ from __future__ import annotations
 
 import json
 import shutil
-import signal
-import subprocess
 import time
-import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,21 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from tests.ports import free_port
+from tests.real import server_process
 
-#: Seen: 0.5 s.
-READY_SECONDS = 60.0
-#: After SIGTERM, before SIGKILL.
-STOP_SECONDS = 10.0
 #: Seen: milliseconds; above 10 s once, beside a busy engine on two cores.
 QUERY_SECONDS = 60.0
 
 
 class Unavailable(Exception):  # noqa: N818 - a state of the machine, not a fault of the code
     """No real Prometheus can be had on this machine; the text says what would help."""
-
-
-class StartFailed(Exception):  # noqa: N818
-    """Prometheus is installed but did not become ready; the text ends with its last log lines."""
 
 
 @dataclass(frozen=True)
@@ -117,31 +107,17 @@ def serve(
     }
     (folder / "prometheus.yml").write_text(json.dumps(config))  # YAML is a superset of JSON
     port = free_port()
-    log = folder / "prometheus.log"
-    with log.open("w") as output:
-        process = subprocess.Popen(
-            [
-                program or binary(),
-                f"--config.file={folder / 'prometheus.yml'}",
-                f"--storage.tsdb.path={folder / 'data'}",
-                f"--web.listen-address=127.0.0.1:{port}",
-                "--web.enable-lifecycle",
-                *options,
-            ],
-            stdout=output,
-            stderr=output,
-        )
+    command = [
+        program or binary(),
+        f"--config.file={folder / 'prometheus.yml'}",
+        f"--storage.tsdb.path={folder / 'data'}",
+        f"--web.listen-address=127.0.0.1:{port}",
+        "--web.enable-lifecycle",
+        *options,
+    ]
     url = f"http://127.0.0.1:{port}"
-    try:
-        _wait_ready(process, url, log)
+    with server_process.running(command, folder / "prometheus.log", server_process.page(f"{url}/-/ready")) as process:
         yield Server(url, process.pid, folder)
-    finally:
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
 
 
 def _write_targets(folder: Path, targets: Sequence[Target]) -> None:
@@ -149,15 +125,3 @@ def _write_targets(folder: Path, targets: Sequence[Target]) -> None:
     fresh = folder / "targets.json.new"
     fresh.write_text(json.dumps(groups))
     fresh.rename(folder / "targets.json")
-
-
-def _wait_ready(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
-    due = time.monotonic() + READY_SECONDS
-    while True:
-        if process.poll() is not None or time.monotonic() > due:
-            raise StartFailed("Prometheus did not become ready:\n" + "\n".join(log.read_text().splitlines()[-20:]))
-        try:
-            with urllib.request.urlopen(f"{url}/-/ready", timeout=10):
-                return
-        except (urllib.error.URLError, OSError):
-            time.sleep(0.05)

@@ -18,8 +18,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
-import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -28,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.ports import free_port
+from tests.real import server_process
 
 HERE = Path(__file__).parent
 CACHE = HERE.parents[1] / ".cache"
@@ -134,21 +133,19 @@ def serve(venv: Path, folder: Path, own_batch: int) -> Iterator[Cluster]:
     variables = {**os.environ, "PYTHONPATH": str(folder), "RAY_USAGE_STATS_ENABLED": "0", "RAY_TMPDIR": scratch}
     # A token of its own, whatever the user of this machine has: without one anybody near could run code in it.
     variables |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": cluster.token}
-    log = folder / "ray.log"
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            command, env=variables, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
-            start_new_session=True,
-        )  # fmt: skip
     try:
-        _deploy(cluster, process, log, own_batch)
-        yield cluster
+        with server_process.running(
+            command, folder / "ray.log", lambda: _deployed(cluster, own_batch),
+            environment=variables, ready_seconds=READY_SECONDS, stop_seconds=STOP_SECONDS,
+        ):  # fmt: skip
+            yield cluster
     finally:
-        _stop(process, scratch)
+        _end_what_is_left(scratch)
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _deploy(cluster: Cluster, process: subprocess.Popen[bytes], log: Path, own_batch: int) -> None:
+def _deployed(cluster: Cluster, own_batch: int) -> bool:
+    """Whether the application runs; it is declared where the dashboard does not know it."""
     config = {
         "http_options": {"host": "127.0.0.1", "port": int(cluster.url.rpartition(":")[2])},
         "applications": [
@@ -161,46 +158,18 @@ def _deploy(cluster: Cluster, process: subprocess.Popen[bytes], log: Path, own_b
             }
         ],
     }
-    deployed, told, deadline = False, "", time.monotonic() + READY_SECONDS
-    while time.monotonic() < deadline:
-        assert process.poll() is None, f"ray ended with status {process.returncode}:\n{log.read_text()[-2000:]}"
-        with suppress(urllib.error.URLError, OSError, KeyError):
-            if not deployed:
-                cluster.ask(json.dumps(config).encode())
-                deployed = True
-            chat = cluster.applications()["chat"]
-            told = f"{chat['status']} {chat['message']} {chat['deployments']}"[:2000]
-            if chat["status"] == "RUNNING":
-                return
-            assert chat["status"] != "DEPLOY_FAILED", told
-        time.sleep(0.25)
-    raise AssertionError(f"Ray Serve was not ready after {READY_SECONDS:g} s; deployed: {deployed}; it says: {told}")
+    chat = cluster.applications().get("chat")
+    if chat is None:
+        cluster.ask(json.dumps(config).encode())
+        return False
+    assert chat["status"] != "DEPLOY_FAILED", chat
+    return bool(chat["status"] == "RUNNING")
 
 
-def _stop(process: subprocess.Popen[bytes], scratch: str) -> None:
-    """End the node: ask its group, then end whatever is left in it or has its scratch folder in its environment."""
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGTERM)
-    deadline = time.monotonic() + STOP_SECONDS
-    while time.monotonic() < deadline and _left(process.pid, scratch):
-        process.poll()  # reaps the leader
-        time.sleep(0.1)
-    for pid in _left(process.pid, scratch):
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    process.wait(10.0)
-
-
-def _left(group: int, scratch: str) -> list[int]:
-    """The node's processes that still run."""
-    found = []
+def _end_what_is_left(scratch: str) -> None:
+    """End the node's processes that have left its group: they have its scratch folder in their environment."""
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with suppress(OSError):
-                pid = int(entry.name)
-                told = (entry / "environ").read_bytes()
-                ours = os.getpgid(pid) == group or f"RAY_TMPDIR={scratch}\0".encode() in told
-                zombie = (entry / "stat").read_text().rpartition(")")[2].split()[0] == "Z"
-                if ours and not zombie:
-                    found.append(pid)
-    return found
+                if f"RAY_TMPDIR={scratch}\0".encode() in (entry / "environ").read_bytes():
+                    os.kill(int(entry.name), signal.SIGKILL)

@@ -8,16 +8,14 @@ import signal
 import socket
 import subprocess
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.ports import free_port
+from tests.real.server_process import started
 
-#: Seen: 0.05 s.
-START_SECONDS = 60.0
 #: For one answer, and for its end: a machine may stand still for seconds.
 ANSWER_SECONDS = 30.0
 
@@ -52,15 +50,7 @@ class RedisServer:
             *(binary(), "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.folder)),
             *("--save", "3600 1"),  # so that SIGTERM saves
         ]
-        with (self.folder / "redis.log").open("ab") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
-        deadline = time.monotonic() + START_SECONDS
-        while time.monotonic() < deadline:
-            with suppress(OSError):
-                if self.said(b"PING\r\n").startswith(b"+PONG"):
-                    return
-            time.sleep(0.02)
-        raise AssertionError((self.folder / "redis.log").read_text())
+        self.process = started(command, self.folder / "redis.log", lambda: self.said(b"PING\r\n").startswith(b"+PONG"))
 
     def said(self, command: bytes) -> bytes:
         """The beginning of the answer to one command, in Redis's inline form."""

@@ -90,5 +90,5 @@ def serve(
         *arguments,
     ]
     server = Server(f"http://127.0.0.1:{port}", 0, log, max_running_requests)
-    with vllm_cpu.replica(command, environment, server, "SGLang") as running:
+    with vllm_cpu.replica(command, environment, server) as running:
         yield running

@@ -12,23 +12,18 @@ import os
 import shutil
 import subprocess
 import sys
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.ports import free_port
-from tests.real.vllm_cpu import stop
+from tests.real import server_process
 
 CACHE = Path(__file__).parents[2] / ".cache"
 VERSION = "2.51.0"
 REQUIREMENTS = ("nvidia-pytriton==0.7.0", "numpy==1.26.4")
 PYTHON = Path("backends", "python")
-#: Seen: 2 s.
-READY_SECONDS = 60.0
 
 #: Answers each request with how many were in its batch. ``Y`` is refused for a negative ``X``; the parameters say how
 #: long a batch and a load take, and below what largest batch it cannot be loaded.
@@ -187,27 +182,6 @@ def serve(installation: Installation, folder: Path, *options: str, control: str 
         *("--model-control-mode", control, *(("--load-model", "*") if control == "explicit" else ()), *options),
     ]
     variables = {**os.environ, "LD_LIBRARY_PATH": str(installation.library)}
-    with log.open("wb") as output:
-        # Its own session, hence its own process group: the processes of its models must end with it.
-        process = subprocess.Popen(
-            command, env=variables, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
-            start_new_session=True,
-        )  # fmt: skip
-    try:
-        _wait_until_ready(server, process)
+    ready = server_process.page(f"{server.url}/v2/health/ready")
+    with server_process.running(command, log, ready, environment=variables):
         yield server
-    finally:
-        stop(process)
-
-
-def _wait_until_ready(server: Server, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + READY_SECONDS
-    while time.monotonic() < deadline:
-        if process.poll() is not None:
-            raise AssertionError(f"Triton ended with status {process.returncode}:\n{server.log.read_text()[-3000:]}")
-        try:
-            with urllib.request.urlopen(f"{server.url}/v2/health/ready", timeout=10):
-                return
-        except (urllib.error.URLError, OSError):
-            time.sleep(0.1)
-    raise AssertionError(f"Triton was not ready after {READY_SECONDS:g} s:\n{server.log.read_text()[-3000:]}")

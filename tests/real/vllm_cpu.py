@@ -11,18 +11,15 @@ import fcntl
 import hashlib
 import os
 import shutil
-import signal
 import subprocess
 import sys
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tests.ports import free_port
+from tests.real import server_process
 
 HERE = Path(__file__).parent
 CACHE = HERE.parents[1] / ".cache"
@@ -31,16 +28,10 @@ VLLM_VERSION = "0.32.0+cpu"
 MODEL_NAME = "tiny"
 #: Seen: 20 s. The limit leaves room for a busy machine and a cold disk.
 READY_SECONDS = 420.0
-#: After SIGTERM, before SIGKILL.
-STOP_SECONDS = 15.0
 
 
 class Unavailable(Exception):  # noqa: N818 - a state of the machine, not a fault of the code
     """No real vLLM can be had on this machine; the text says why and what would help."""
-
-
-class StartFailed(Exception):  # noqa: N818
-    """The engine is installed but did not become ready; the text ends with its last log lines."""
 
 
 @dataclass(frozen=True)
@@ -185,62 +176,15 @@ def serve(
         *("--enforce-eager", "--no-enable-prefix-caching", "--disable-uvicorn-access-log"),
         *arguments,
     ]
-    with replica(command, environment, Server(f"http://127.0.0.1:{port}", 0, log, max_num_seqs), "vLLM") as server:
+    with replica(command, environment, Server(f"http://127.0.0.1:{port}", 0, log, max_num_seqs)) as server:
         yield server
 
 
 @contextmanager
-def replica(command: list[str], environment: Mapping[str, str], server: Server, name: str) -> Iterator[Server]:
+def replica(command: list[str], environment: Mapping[str, str], server: Server) -> Iterator[Server]:
     """``server`` as ``command`` starts it, once it is healthy; its process group ends with the block."""
-    with server.log.open("wb") as output:
-        # Its own session, hence its own process group: engines start child processes that must end with them.
-        process = subprocess.Popen(
-            command, env=environment, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
-            start_new_session=True,
-        )  # fmt: skip
-    try:
-        server = replace(server, pid=process.pid)
-        _wait_until_ready(server, process, name)
-        yield server
-    finally:
-        stop(process)
-
-
-def _wait_until_ready(server: Server, process: subprocess.Popen[bytes], name: str) -> None:
-    """Return once it answers that it is healthy. Raises ``StartFailed``."""
-    deadline = time.monotonic() + READY_SECONDS
-    while time.monotonic() < deadline:
-        if process.poll() is not None:
-            raise StartFailed(f"{name} ended with status {process.returncode}:\n{_tail(server.log)}")
-        try:
-            with urllib.request.urlopen(f"{server.url}/health", timeout=10):
-                return
-        except (urllib.error.URLError, OSError):
-            time.sleep(0.25)
-    raise StartFailed(f"{name} was not ready after {READY_SECONDS:.0f} s:\n{_tail(server.log)}")
-
-
-def stop(process: subprocess.Popen[bytes]) -> None:
-    """End the replica and every process it started: ask first, then insist. Harmless when it has ended already."""
-    for wish, patience in ((signal.SIGTERM, STOP_SECONDS), (signal.SIGKILL, STOP_SECONDS)):
-        try:
-            os.killpg(process.pid, wish)
-        except ProcessLookupError:
-            break
-        deadline = time.monotonic() + patience
-        while time.monotonic() < deadline and _group_lives(process):
-            time.sleep(0.05)
-    process.wait(STOP_SECONDS)
-
-
-def _group_lives(process: subprocess.Popen[bytes]) -> bool:
-    process.poll()  # reaps the leader: an unreaped one would count as alive
-    try:
-        os.killpg(process.pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
-def _tail(log: Path, lines: int = 30) -> str:
-    return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
+    healthy = server_process.page(f"{server.url}/health")
+    with server_process.running(
+        command, server.log, healthy, environment=environment, ready_seconds=READY_SECONDS
+    ) as process:
+        yield replace(server, pid=process.pid)
