@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import LONG_SECONDS, at_last
 from tests.real import prometheus_server
 from tests.real.prometheus_server import Target
 from tests.running_scaler import KedaPoll, RunningScaler, running_scaler
@@ -26,7 +27,7 @@ def scaler(tmp_path: Path) -> Iterator[RunningScaler]:
     engine.running, engine.waiting = 20, 5
     with running_scaler(tmp_path, *policy(tmp_path, engine, "objectives: {ttft_seconds: 1}")) as scaler:
         keda = KedaPoll(scaler, "chat", "m")
-        keda.until(lambda replicas, _: replicas >= 1, 10, "an answer")
+        keda.until(lambda replicas, _: replicas >= 1, LONG_SECONDS, "an answer")
         keda.close()
         yield scaler
     engine.server.shutdown()
@@ -54,10 +55,13 @@ def test_a_real_prometheus_asks_for_openmetrics_and_reads_every_sample(
 
     assert read(scaler, OPENMETRICS).endswith("# EOF\n")
     with prometheus_server.serve(tmp_path / "prometheus", [Target(scaler.http, {})]) as server:
-        server.wait_for('up{job="engines"} == 1')
-        [scraped] = server.wait_for("scrape_samples_scraped")
-        told = server.wait_for("loadtide_signal_status == 1")
-    assert {series["metric"]["workload"] for series in told} == {"m"}
-    # Samples come and go between two reads (a suppressed move, a counter's first step), but none by the dozen.
-    for accept in ("text/plain", OPENMETRICS):
-        assert abs(float(scraped["value"][1]) - samples(accept)) <= 12
+
+        def all_is_read() -> None:
+            told = server.wait_for("loadtide_signal_status == 1")
+            assert {series["metric"]["workload"] for series in told} == {"m"}
+            [scraped] = server.wait_for("scrape_samples_scraped")
+            # Samples come and go between two reads (a suppressed move, a counter's first step), but none by the dozen.
+            for accept in ("text/plain", OPENMETRICS):
+                assert abs(float(scraped["value"][1]) - samples(accept)) <= 12
+
+        at_last(all_is_read)

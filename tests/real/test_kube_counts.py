@@ -13,6 +13,7 @@ from scaler.policy.prometheus import PrometheusServer
 from scaler.signals.observation import ReplicaCounts
 from scaler.signals.prometheus.api import Api
 from scaler.signals.prometheus.kube_counts import KubeCounts
+from tests.patience import comes_to
 from tests.real import prometheus_server
 from tests.real.test_prometheus import Page, serving
 from tests.signals.test_replica_counts import PAGE
@@ -44,10 +45,15 @@ async def test_a_target_is_counted_out_of_a_real_prometheus(tmp_path: Path, hono
                         namespaces=lambda: frozenset({"chat", "other"}),
                     )
 
-                deployment = await counted("chat", ScaleTarget(name="vllm"))
-                stateful = await counted("chat", ScaleTarget(kind="statefulset", name="llama"))
-                nobody = await counted("elsewhere", ScaleTarget(name="vllm"))
-    assert (deployment.asked, deployment.ready, deployment.pending, deployment.unschedulable) == (5, 2, 2, 1)
-    assert (stateful.asked, stateful.ready, stateful.unschedulable) == (2, 0, 1)
-    assert (nobody.asked, nobody.reason[:35]) == (None, "no kube_deployment_spec_replicas an")
-    assert 0 <= time.monotonic() - deployment.at < 10
+                async def all_are_counted() -> None:
+                    vllm, llama = ScaleTarget(name="vllm"), ScaleTarget(kind="statefulset", name="llama")
+                    deployment = await counted("chat", vllm)
+                    assert (deployment.asked, deployment.ready) == (5, 2)
+                    assert (deployment.pending, deployment.unschedulable) == (2, 1)
+                    assert 0 <= time.monotonic() - deployment.at < 10
+                    stateful = await counted("chat", llama)
+                    assert (stateful.asked, stateful.ready, stateful.unschedulable) == (2, 0, 1)
+                    nobody = await counted("elsewhere", vllm)
+                    assert (nobody.asked, nobody.reason[:35]) == (None, "no kube_deployment_spec_replicas an")
+
+                await comes_to(all_are_counted)

@@ -9,6 +9,7 @@ from typer.testing import CliRunner, Result
 
 from scaler.cli import app
 from scaler.policy.layers import PolicyFile
+from tests.patience import at_last
 from tests.real import prometheus_server, vllm_cpu
 from tests.real.prometheus_server import Target
 from tests.real.test_prometheus import Page, serving
@@ -53,8 +54,13 @@ def test_a_real_prometheus_tells_engines_workloads_and_ages(tmp_path: Path) -> N
         ]
         with prometheus_server.serve(tmp_path, targets) as server:
             server.wait_for('{__name__=~"up"} == 1', 4)
-            result = probe(server.url)
+            at_last(lambda: everything_is_told(probe(server.url)))
             page = probe(f"{server.url}/metrics")
+    assert page.exit_code == 1
+    assert "give its API's address, without /metrics" in " ".join(page.stdout.split())
+
+
+def everything_is_told(result: Result) -> None:
     said = " ".join(result.stdout.split())
     assert result.exit_code == 0, result.output
     for engine in ("vllm", "sglang", "trtllm", "tgi"):
@@ -67,5 +73,3 @@ def test_a_real_prometheus_tells_engines_workloads_and_ages(tmp_path: Path) -> N
     assert "vllm:num_requests_running" in said
     file = PolicyFile.parse("p.yaml", result.stdout[result.stdout.index("sources:") :])
     assert file.resolve("chat/tiny").policy.engine == "vllm"
-    assert page.exit_code == 1
-    assert "give its API's address, without /metrics" in " ".join(page.stdout.split())

@@ -20,6 +20,7 @@ from scaler.signals.gpu import GpuReading
 from scaler.signals.prometheus.api import Api
 from scaler.signals.prometheus.gpus import GpuSeries, Namespaces
 from scaler.signals.scrape import Exporter
+from tests.patience import at_last, comes_to
 from tests.real import prometheus_server
 from tests.real.prometheus_server import Server, Target
 from tests.real.test_prometheus import Page, serving
@@ -106,7 +107,11 @@ def of(found: DcgmGpus, pod: str, namespace: str = "chat") -> GpuReading:
 @pytest.mark.parametrize("honour", [False, True])
 async def test_gpus_are_read_whole_narrowed_or_not(tmp_path: Path, honour: bool) -> None:
     async with two_nodes(tmp_path, honour=honour) as server:
-        narrowed, everybodys = await gpus(server, frozenset({"chat", "unused"})), await gpus(server, None)
+        await comes_to(lambda: all_are_read(server, honour=honour))
+
+
+async def all_are_read(server: Server, *, honour: bool) -> None:
+    narrowed, everybodys = await gpus(server, frozenset({"chat", "unused"})), await gpus(server, None)
     assert len(narrowed) == 3, "not the GPU that only a pod of another namespace holds"
     assert len(everybodys) == 4
     for found in (narrowed, everybodys):
@@ -130,11 +135,14 @@ async def test_an_exporter_that_is_gone_leaves_no_reading(tmp_path: Path) -> Non
         serving(Page(FIRST)) as page,
         prometheus_server.serve(tmp_path, [Target(page.address, {"node": "n1"})]) as server,
     ):
-        server.wait_for("DCGM_FI_DEV_FB_USED", 4)
-        assert len(await gpus(server, None)) == 2
+
+        async def count(wanted: int) -> None:
+            assert len(await gpus(server, None)) == wanted
+
+        await comes_to(lambda: count(2))
         page.text = "not a metrics page {"
         server.wait_for("absent(DCGM_FI_DEV_FB_USED)")
-        assert len(await gpus(server, None)) == 0
+        await comes_to(lambda: count(0))
 
 
 def test_probe_writes_the_policy_lines_that_read_them(tmp_path: Path) -> None:
@@ -149,12 +157,14 @@ def test_probe_writes_the_policy_lines_that_read_them(tmp_path: Path) -> None:
         }
         configuration = {"scrape_configs": [engines, dcgm]}
         with prometheus_server.serve(tmp_path, configuration=configuration) as server:
-            server.wait_for("DCGM_FI_DEV_FB_USED", 4)
-            server.wait_for("vllm:num_requests_running")
-            result = CliRunner().invoke(app, ["probe", server.url])
-            assert result.exit_code == 0, result.output
-            said = " ".join(result.stdout.split())
-            assert "DCGM: 9 of 11 fields, 2 GPUs or MIG instances, held by pods in: chat, other" in said
-            file = PolicyFile.parse("p.yaml", result.stdout[result.stdout.index("sources:") :])
-            (name,) = file.workloads
-            assert file.resolve(name).policy.gpu.source == "main"
+
+            def probed() -> None:
+                result = CliRunner().invoke(app, ["probe", server.url])
+                assert result.exit_code == 0, result.output
+                said = " ".join(result.stdout.split())
+                assert "DCGM: 9 of 11 fields, 2 GPUs or MIG instances, held by pods in: chat, other" in said
+                assert "sources:" in result.stdout
+                file = PolicyFile.parse("p.yaml", result.stdout[result.stdout.index("sources:") :])
+                assert [file.resolve(name).policy.gpu.source for name in file.workloads] == ["main"]
+
+            at_last(probed)
