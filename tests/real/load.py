@@ -55,7 +55,7 @@ async def keep_streams(
 
 
 @contextmanager
-def streaming(url: str, *, streams: int, max_tokens: int, at_most_seconds: float = 120.0) -> Iterator[None]:
+def streaming(url: str, *, streams: int, max_tokens: int, at_most_seconds: float = LONGEST_SECONDS) -> Iterator[None]:
     """``keep_streams`` for as long as the body takes: how slow a busy machine is, nobody knows beforehand."""
     enough = threading.Event()
     streams_kept = keep_streams(url, streams=streams, seconds=at_most_seconds, max_tokens=max_tokens, enough=enough)

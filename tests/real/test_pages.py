@@ -19,6 +19,7 @@ import yaml
 
 from scaler.pack.model import Options
 from scaler.pack.written import prometheus_rules
+from tests.patience import at_last
 from tests.real import alertmanager_server, prometheus_server
 from tests.real.alertmanager_server import Alertmanager, Webhook
 from tests.real.prometheus_server import Server, Target
@@ -28,6 +29,8 @@ pytestmark = pytest.mark.real
 
 SAMPLE = Path(__file__).parents[2] / "deploy" / "alertmanager.yaml"
 SHORTENED = 30
+#: For whatever is to come; it costs nothing when all is well.
+LONG_SECONDS = 120.0
 TOKEN = "gateway-token"
 POLICY = """
 tenancy: {{metadata_urls: allow}}
@@ -198,12 +201,14 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def sample(hook: str) -> dict[str, Any]:
-    """deploy/alertmanager.yaml, with the test's receivers, and with waits of a second for those of half a minute."""
+    """deploy/alertmanager.yaml, with the test's receivers and shorter waits: as long as what inhibits an alert may come
+    after it on a machine that stands still now and then.
+    """
     document: dict[str, Any] = yaml.safe_load(SAMPLE.read_text())
     for receiver in document["receivers"]:
         receiver["webhook_configs"][0]["url"] = f"{hook}/{receiver['name']}"
-    document["route"] |= {"group_wait": "4s", "group_interval": "1s"}
-    document["route"]["routes"][0]["group_wait"] = "1s"
+    document["route"] |= {"group_wait": "12s", "group_interval": "1s"}
+    document["route"]["routes"][0]["group_wait"] = "4s"
     return document
 
 
@@ -214,14 +219,21 @@ def pages(cluster: Cluster, workload: str) -> list[str]:
 def test_a_workload_that_demand_waits_for_and_that_does_not_load_pages(cluster: Cluster) -> None:
     """First, because it takes a while: asleep, woken, and loading in vain."""
     cluster.until(
-        lambda: 'loadtide_active{namespace="chat",workload="asleep"} 0.0' in cluster.scaler.text("/metrics"), 15, "zero"
+        lambda: 'loadtide_active{namespace="chat",workload="asleep"} 0.0' in cluster.scaler.text("/metrics"),
+        LONG_SECONDS,
+        "zero",
     )
     # Prometheus takes some seconds to find its targets: it must see the wake, which ends with the failed load.
     cluster.prometheus.wait_for('workload:failed_loads:max{workload="asleep"}')
     cluster.asleep.up = False
     time.sleep(1.5)  # until the last reading of it is old
-    assert cluster.scaler.post("/v1/workloads/chat/asleep/wake", {}, TOKEN) == 202
-    alert = cluster.webhook.wait_for("pager", "firing", 25, alertname="DemandWithoutReplicas", workload="asleep")
+
+    def paged() -> dict[str, Any]:
+        """Woken again where Prometheus stood still for as long as the wake and its failed load are to be seen."""
+        assert cluster.scaler.post("/v1/workloads/chat/asleep/wake", {}, TOKEN) == 202
+        return cluster.webhook.wait_for("pager", "firing", 25, alertname="DemandWithoutReplicas", workload="asleep")
+
+    alert = at_last(paged, LONG_SECONDS)
     assert alert["labels"] == {
         "alertname": "DemandWithoutReplicas",
         "cause": "load_failed",
@@ -232,7 +244,7 @@ def test_a_workload_that_demand_waits_for_and_that_does_not_load_pages(cluster: 
 
 
 def test_a_broken_critical_latency_pages_once_with_its_links_and_inhibits_the_warning(cluster: Cluster) -> None:
-    alert = cluster.webhook.wait_for("pager", "firing", 25, alertname="LatencyP95Critical", workload="late")
+    alert = cluster.webhook.wait_for("pager", "firing", LONG_SECONDS, alertname="LatencyP95Critical", workload="late")
     assert alert["labels"] == {
         "alertname": "LatencyP95Critical",
         "model_name": "m",
@@ -246,10 +258,12 @@ def test_a_broken_critical_latency_pages_once_with_its_links_and_inhibits_the_wa
     assert said["runbook_url"] == "https://runbooks.example.com/loadtide/LatencyP95Critical.md"
     assert said["dashboard_url"].endswith("/d/loadtide-overview?var-namespace=chat&var-workload=late")
     for inhibited in ("LatencyP95High", "LatencyBudgetBurn"):
-        cluster.until(lambda name=inhibited: cluster.suppressed(name, "late"), 40, f"{inhibited} is inhibited")
+        cluster.until(
+            lambda name=inhibited: cluster.suppressed(name, "late"), LONG_SECONDS, f"{inhibited} is inhibited"
+        )
     assert not cluster.webhook.alerts("chat", "firing", workload="late")
     cluster.well_since.append(time.monotonic() - cluster.began)
-    cluster.webhook.wait_for("pager", "resolved", 30, alertname="LatencyP95Critical", workload="late")
+    cluster.webhook.wait_for("pager", "resolved", LONG_SECONDS, alertname="LatencyP95Critical", workload="late")
     assert pages(cluster, "late") == ["LatencyP95Critical"]
 
 
@@ -258,7 +272,7 @@ def test_a_bound_that_no_replica_can_keep_ends_its_page_and_stays_a_warning(clus
     told = 'workload_objective_bound:infeasible:max{workload="hopeless",bound="critical"} > 0'
     cluster.prometheus.wait_for(told)
     alert = cluster.webhook.wait_for(
-        "chat", "firing", 40, alertname="LatencyP95Critical", workload="hopeless", severity="warning"
+        "chat", "firing", LONG_SECONDS, alertname="LatencyP95Critical", workload="hopeless", severity="warning"
     )
     assert alert["annotations"]["description"].endswith("less than 4 times as long as they do: nobody is paged.")
 
@@ -266,24 +280,24 @@ def test_a_bound_that_no_replica_can_keep_ends_its_page_and_stays_a_warning(clus
         labels = [each["labels"] for each in cluster.alertmanager.alerts()]
         return any(each.get("workload") == "hopeless" and each["severity"] == "critical" for each in labels)
 
-    cluster.until(lambda: not paging(), 30, "what paged before that was known has ended")
-    cluster.until(lambda: cluster.suppressed("LatencyP95High", "hopeless"), 15, "LatencyP95High is inhibited")
+    cluster.until(lambda: not paging(), LONG_SECONDS, "what paged before that was known has ended")
+    cluster.until(lambda: cluster.suppressed("LatencyP95High", "hopeless"), LONG_SECONDS, "LatencyP95High is inhibited")
 
 
 def test_a_full_kv_cache_that_preempts_pages_and_inhibits_its_warnings(cluster: Cluster) -> None:
-    alert = cluster.webhook.wait_for("pager", "firing", 25, alertname="KvExhausted", workload="kv")
+    alert = cluster.webhook.wait_for("pager", "firing", LONG_SECONDS, alertname="KvExhausted", workload="kv")
     assert alert["annotations"]["description"].startswith("kv uses 99% of its KV cache")
     for inhibited in ("KvCacheHeadroomLow", "KvPreemptions"):
-        cluster.until(lambda name=inhibited: cluster.suppressed(name, "kv"), 15, f"{inhibited} is inhibited")
+        cluster.until(lambda name=inhibited: cluster.suppressed(name, "kv"), LONG_SECONDS, f"{inhibited} is inhibited")
         assert not cluster.webhook.alerts("chat", "firing", alertname=inhibited, workload="kv")
     assert pages(cluster, "kv") == ["KvExhausted"]
 
 
 def test_a_full_gpu_pages_where_the_engine_does_not_preallocate(cluster: Cluster) -> None:
-    alert = cluster.webhook.wait_for("pager", "firing", 25, alertname="VramHeadroomCritical", workload="vram")
+    alert = cluster.webhook.wait_for("pager", "firing", LONG_SECONDS, alertname="VramHeadroomCritical", workload="vram")
     assert alert["annotations"]["summary"] == "chat/vram has 5% of a GPU's memory left."
     assert "/d/loadtide-gpu?" in alert["annotations"]["dashboard_url"]
-    cluster.until(lambda: cluster.suppressed("VramHeadroomLow", "vram"), 20, "VramHeadroomLow is inhibited")
+    cluster.until(lambda: cluster.suppressed("VramHeadroomLow", "vram"), LONG_SECONDS, "VramHeadroomLow is inhibited")
     assert pages(cluster, "vram") == ["VramHeadroomCritical"]
 
 
@@ -291,7 +305,7 @@ def test_a_scaler_that_is_gone_pages_in_its_own_namespace_and_hides_what_follows
     """Last: nothing is measured any more."""
     assert not cluster.webhook.alerts("pager", "firing", alertname="ScalerDown")
     cluster.scaler.kill()
-    alert = cluster.webhook.wait_for("pager", "firing", 30, alertname="ScalerDown")
+    alert = cluster.webhook.wait_for("pager", "firing", LONG_SECONDS, alertname="ScalerDown")
     assert alert["labels"] == {"alertname": "ScalerDown", "namespace": "ops", "severity": "critical"}
     assert alert["annotations"]["runbook_url"].endswith("/ScalerDown.md")
     assert len(cluster.webhook.alerts("pager", "firing", alertname="ScalerDown")) == 1
