@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from selenium import webdriver
 from selenium.common.exceptions import StaleElementReferenceException
@@ -22,9 +22,10 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 
+T = TypeVar("T")
 PROGRAMS = ("chromium", "chromedriver")
 AUDIT = Path(__file__).with_name("page_audit.js")
-SEEN_SECONDS = 15.0
+SEEN_SECONDS = 60.0
 
 
 class Unavailable(Exception):  # noqa: N818 - a state of the machine, not a fault of the code
@@ -95,6 +96,29 @@ class Browser:
     def one(self, selector: str) -> WebElement:
         """The first element there."""
         return self.driver.find_element(By.CSS_SELECTOR, selector)
+
+    def texts(self, selector: str) -> list[str]:
+        """The text of every element there."""
+        return self._whatever_is_replaced(lambda: [each.text for each in self.all(selector)])
+
+    def click(self, selector: str, text: str = "") -> None:
+        """Click the first element there whose text has ``text`` in it."""
+        self._whatever_is_replaced(lambda: next(each for each in self.all(selector) if text in each.text).click())
+
+    def reads(self, what: str, selector: str) -> None:
+        """Nothing but ``what`` is there, now or soon."""
+        self.until(lambda: self.text(selector), lambda text: text == what, f"{what!r} and nothing else in {selector}")
+
+    def _whatever_is_replaced(self, do: Callable[[], T]) -> T:
+        """Do it again where the page has drawn anew between finding an element and touching it."""
+        due = time.monotonic() + SEEN_SECONDS
+        while True:
+            try:
+                return do()
+            except (StaleElementReferenceException, StopIteration):
+                if time.monotonic() > due:
+                    raise
+            time.sleep(0.1)
 
     def sees(self, what: str, selector: str = "main", seconds: float = SEEN_SECONDS) -> str:
         """The text there, once ``what`` is in it; fails after ``seconds``."""

@@ -64,11 +64,11 @@ def test_a_dead_loop_is_the_first_thing_one_sees(page: Browser, workloads: FakeW
     page.sees("The loop has stopped: nothing is being decided. KEDA is told UNAVAILABLE", "#alarm")
     page.sees("The last decision was made 1 min 2", "#alarm")
     assert page.one("#alarm").get_attribute("role") == "alert"
-    assert page.text("#link") == "answers, but decides nothing"
-    assert "was normal no recent tick" in page.text("#workloads")
+    page.reads("answers, but decides nothing", "#link")
+    page.sees("was normal no recent tick", "#workloads")
     assert page.audit() == []
     picture(page, "dead")
-    page.one("#workloads a.name").click()
+    page.click("#workloads a.name")
     page.sees("No recent tick: what is shown is old", "#one-alarm")
     workloads.current, workloads.seconds = True, NOW + 1.0
     page.until(lambda: page.text("#one-alarm"), lambda text: not text, "calm again")
@@ -116,7 +116,7 @@ def test_the_keyboard_alone_leads_everywhere_and_reads_the_timeline(page: Browse
 
 
 def test_a_range_is_chosen_and_what_is_held_counts_down(page: Browser) -> None:
-    page.one("#workloads a.name").click()
+    page.click("#workloads a.name")
     page.sees("cooldown", "#suppressed")
     page.sees("left", "#suppressed .left")
     for minutes in ("60", "10"):
@@ -144,20 +144,20 @@ def test_hundreds_are_sorted_filtered_and_drawn_in_part(page: Browser, workloads
     page.sees("303 in all", "#shown")
     assert len(page.all("#workloads tbody tr")) == 200
     assert page.text("#workloads tbody tr:first-child .name") == "team-5/w250"
-    page.one("#workloads thead th[data-key=replicas] button").click()
+    page.click("#workloads thead th[data-key=replicas] button")
     assert page.text("#workloads tbody tr:first-child .name") == "team-5/w299"
     assert page.one("#workloads thead th[data-key=replicas]").get_attribute("aria-sort") == "descending"
-    page.one("#workloads thead th[data-key=replicas] button").click()
+    page.click("#workloads thead th[data-key=replicas] button")
     assert page.text("#workloads tbody tr:first-child .replicas").startswith("0 wanted")
     page.one("#search").send_keys("team-3/")
     page.sees("43 of 303", "#shown")
     page.one("#search").send_keys("nothing-like-it")
     page.sees("No workload matches", "#none-match")
-    page.one("#unfilter").click()
+    page.click("#unfilter")
     page.sees("303 in all", "#shown")
-    page.one("#more").click()
+    page.click("#more")
     assert len(page.all("#workloads tbody tr")) == 303
-    next(each for each in page.all("#states button") if "stalled" in each.text).click()
+    page.click("#states button", "stalled")
     page.sees("1 of 303", "#shown")
     assert page.audit() == []
     picture(page, "many")
@@ -174,7 +174,7 @@ def test_texts_from_elsewhere_are_texts(page: Browser, workloads: FakeWorkloads)
         before.snapshot, warnings=(MARKUP,), health=health, signals=signals,
         decision=replace(before.snapshot.decision, targets=targets),
     )  # fmt: skip
-    page.one("#workloads a.name").click()
+    page.click("#workloads a.name")
     page.sees(MARKUP, "#one-warnings")
     assert MARKUP in page.text("#sources")
     assert page.all("main img, main b:not(.value b)") == []
@@ -234,14 +234,15 @@ def test_sleep_season_price_and_budget_are_seen_and_what_to_do_about_them(
     workloads.add(calling.workload, calling)
     page.scheme(scheme)
     page.sees("night/llama", "#workloads")
-    row = next(each.text for each in page.all("#workloads tbody tr") if "night/llama" in each.text)
+    page.sees("night/waking", "#workloads")
+    row = next(each for each in page.texts("#workloads tbody tr") if "night/llama" in each)
     assert "asleep\nbudget spent" in row
     assert "0 ready, 2 asleep, max 4" in row
     assert "infeasible" in row
-    assert "waking" in next(each.text for each in page.all("#workloads tbody tr") if "night/waking" in each.text)
+    assert "waking" in next(each for each in page.texts("#workloads tbody tr") if "night/waking" in each).splitlines()
     assert page.audit() == []
     picture(page, f"standing-all-{scheme}")
-    next(each for each in page.all("a.name") if each.text == "night/llama").click()
+    page.click("a.name", "night/llama")
     standing = page.sees("Rung", "#standing")
     for about, sentence in (
         ("Rung", "asleep for 1 min (level 1); 2 replicas asleep; the last wake took 3.5 s, a cold start: 2 min 20 s"),
@@ -290,15 +291,16 @@ def test_who_shares_a_card_is_seen_with_what_is_lent_borrowed_and_free(
     on_card(workloads, "team/day", LoadState.HIGH, CardPart(0.775, 0.3, 0.3, 124), free=0.07)
     on_card(workloads, "team/small", LoadState.NORMAL, CardPart(0.1, 0.1, 0.1, 16))
     page.scheme(scheme)
-    rows = page.sees("team/day", "#workloads")
+    page.sees("team/day", "#workloads")
+    rows = page.sees("team/small", "#workloads")
     assert "card node-7/gpu-0 47.5 % borrowed" in rows
     assert "card node-7/gpu-0 47.5 % lent" in rows
     assert page.overflow() == 0
     picture(page, f"card-all-{scheme}")
-    next(each for each in page.all("a.name") if each.text == "team/day").click()
+    page.click("a.name", "team/day")
     page.sees("Shared card node-7/gpu-0", "#card")
     assert "Nobody has 10 % of its time and 55 % of its memory. Measured free of its memory: 7 %." in page.text("#card")
-    assert [" ".join(row.text.split()) for row in page.all("#sharing tbody tr")] == [
+    assert [" ".join(row.split()) for row in page.texts("#sharing tbody tr")] == [
         "team/day this one high 30 % 77.5 % 47.5 % borrowed 30 % 124",
         "team/night idle 50 % 2.5 % 47.5 % lent 5 % 45 % lent 2",
         "team/small normal 10 % 10 % 10 % 16",
@@ -312,10 +314,10 @@ def test_who_shares_a_card_is_seen_with_what_is_lent_borrowed_and_free(
     page.driver.execute_script("document.getElementById('card').scrollIntoView()")  # type: ignore[no-untyped-call]
     picture(page, f"card-phone-{scheme}")
     page.size(1280, 1000)
-    next(each for each in page.all("#sharing a") if each.text == "team/night").click()
+    page.click("#sharing a", "team/night")
     page.sees("this one", "#sharing tbody tr:nth-child(2)")
-    page.one("#back").click()
-    next(each for each in page.all("a.name") if each.text == "chat/llama").click()
+    page.click("#back")
+    page.click("a.name", "chat/llama")
     page.sees("chat/llama", "#one-title")
     assert page.text("#card") == "", "who shares no card is shown none"
 
@@ -343,13 +345,13 @@ def test_every_state_can_be_read_in_both_schemes_on_a_phone_and_by_a_screen_read
     assert page.audit() == []
     assert page.overflow() == 0
     picture(page, f"phone-{scheme}")
-    next(each for each in page.all("a.name") if each.text == "chat/llama").click()
+    page.click("a.name", "chat/llama")
     page.sees("normal", "#timeline")
     assert page.audit() == []
     assert page.overflow() == 0
     picture(page, f"phone-depth-{scheme}")
     page.size(1280, 1000)
-    page.one("#absent summary").click()
+    page.click("#absent summary")
     assert page.audit() == []
     picture(page, f"depth-{scheme}")
 
