@@ -3,19 +3,20 @@
     L* = load share (0.75) × L°,  L° the learned concurrency at which P95 of TPOT just meets its objective
     μ* = L* / residence at L*  (Little)
 
-Until enough has been learned (:mod:`scaler.control.learned`) the prior stands: what the operator declared, else
-min(KV bound, 32). A declared capacity is only given up for what contradicts it. It is lowered to the best estimate. It
-is raised to what is certain (:class:`~scaler.control.learned.Limit`), a fifth under the best estimate at the most, and
-no farther than a quarter above what was seen to meet every objective: who declares knows more than TPOT, and a line
-through few sequences says little of many. (Lab, declared as it is: raised by the line alone to 1.3 to 2.7 times the
-truth after five windows, and one to two points of attainment lost on ``azure-code-2023`` and ``azure-conv-2023``.)
+Until enough has been learned (:mod:`scaler.control.learned`) the prior stands: what the operator declared, else 32. A
+declared capacity is only given up for what contradicts it. It is lowered to the best estimate. It is raised to what is
+certain (:class:`~scaler.control.learned.Limit`), a fifth under the best estimate at the most, and no farther than a
+quarter above what was seen to meet every objective: who declares knows more than TPOT, and a line through few sequences
+says little of many. (Lab, declared as it is: raised by the line alone to 1.3 to 2.7 times the truth after five windows,
+and one to two points of attainment lost on ``azure-code-2023`` and ``azure-conv-2023``.)
 Undeclared, L* is one deviation below the best estimate, so that it is low while little is known. Less is believed from
 three windows on, more from five. Windows that broke the objective without a queue count before there is a fit.
 
-Whatever it comes from, L* is bounded by every cap that is certain: KV cache, the declared batch range, what the engine
-reports it *applies*, what a replica was seen running *while it queued*, which is its cap by definition; and what was
-inferred also by 3 × the highest concurrency seen: beyond that a line is a guess. A batch size that was published and
-that nobody applies says nothing.
+Whatever it comes from, L* is bounded by every cap that is certain: the declared batch range, what the engine reports it
+*applies*, what a replica was seen running *while it queued*, which is its cap by definition; undeclared, by the load
+share of what the KV cache holds on average (:func:`~scaler.control.kv_bound.lasting_sequences`); and what was inferred
+also by 3 × the highest concurrency seen: beyond that a line is a guess. A batch size that was published and that nobody
+applies says nothing.
 
 An applied batch that we cut ourselves, to protect memory, is such a cap as well: for as long as it lasts a replica does
 serve no more, and more replicas are what takes the load off the full ones. It ends with the cut. This tick's report is
@@ -28,6 +29,7 @@ from __future__ import annotations
 import math
 
 from scaler.control.capacity_estimate import CapacityEstimate
+from scaler.control.kv_bound import lasting_sequences
 from scaler.control.learned import Learned, Limit, limit, residence_at
 from scaler.control.model import Memory
 from scaler.policy.model import Policy
@@ -52,8 +54,9 @@ BREACHES_NEEDED = 2
 def estimate_capacity(policy: Policy, memory: Memory, signals: Signals) -> CapacityEstimate:
     """The capacity of one replica. Always gives sequences >= 1; μ* is None until a residence time is known."""
     learned = memory.learned[0] if memory.learned and policy.capacity.learn else Learned()
-    measured = _measured(policy, learned, signals)
-    sequences, source = _sequences(policy, memory, signals, measured)
+    room = _kv_room(policy, learned, signals)
+    measured = _measured(policy, learned, signals, room)
+    sequences, source = _sequences(policy, memory, signals, measured, room)
     rate = _rate(policy, signals, learned, measured, sequences)
     low, high = (measured.low, measured.high) if measured else (None, None)
     return CapacityEstimate(sequences, rate, source, low, high, learned.windows, policy.capacity.load_share)
@@ -73,15 +76,24 @@ def tpot_objective(policy: Policy, signals: Signals) -> float | None:
     return left / answer if left > 0 else None
 
 
-def _measured(policy: Policy, learned: Learned, signals: Signals) -> Limit | None:
-    """L* as learned: best estimate and ends."""
+def _kv_room(policy: Policy, learned: Learned, signals: Signals) -> float:
+    """The most that L* may be by the KV cache; inf where that is not known. Who declares L* knows the lengths: no more
+    is asked of it than that as many fit.
+    """
+    share = policy.capacity.load_share
+    if policy.capacity.sequences is not None:
+        return loaded(KV_FULL_RATIO * (memory_bound(signals) or math.inf), share)
+    return share * (lasting_sequences(signals, learned.held_share) or math.inf)
+
+
+def _measured(policy: Policy, learned: Learned, signals: Signals, room: float) -> Limit | None:
+    """L* as learned: best estimate and ends, none above ``room``."""
     objective, share = tpot_objective(policy, signals), policy.capacity.load_share
     found = None if objective is None else limit(learned, objective)
     if found is not None:
-        fits = KV_FULL_RATIO * (memory_bound(signals) or math.inf)
-        best, low, high = (loaded(min(end, fits), share) for end in (found.sequences, found.low, found.high))
+        best, low, high = (min(loaded(end, share), room) for end in (found.sequences, found.low, found.high))
         most = MET_FACTOR * learned.met_at if learned.enough else 1.0
-        return Limit(best, low, high, min(loaded(min(found.certain, fits), share), most))
+        return Limit(best, low, high, min(loaded(found.certain, share), room, most))
     if learned.breached_at is not None and learned.breaches >= BREACHES_NEEDED:
         most = loaded(learned.breached_at, share)
         return Limit(most, 1.0, most, 1.0)
@@ -143,8 +155,10 @@ def memory_bound(signals: Signals) -> float | None:
     return tokens / per_sequence if per_sequence >= 1.0 else None
 
 
-def _sequences(policy: Policy, memory: Memory, signals: Signals, measured: Limit | None) -> tuple[float, str]:
-    declared, kv = policy.capacity.sequences, memory_bound(signals)
+def _sequences(
+    policy: Policy, memory: Memory, signals: Signals, measured: Limit | None, room: float
+) -> tuple[float, str]:
+    declared = policy.capacity.sequences
     best, source = (declared, "declared") if declared is not None else (PRIOR_SEQUENCES, "prior")
     if measured is not None:
         if declared is not None:
@@ -155,9 +169,10 @@ def _sequences(policy: Policy, memory: Memory, signals: Signals, measured: Limit
             found = max(best, measured.low)
         if found < best or (found > best and memory.learned[0].enough):
             most = FARTHEST_FACTOR * memory.learned[0].most_running
-            best, source = (found if found <= best else max(min(found, most), best)), "learned"
+            best = found if found <= best else max(min(found, most), best)
+            source = "learned" if best < room else "kv_cache"
     caps = (
-        (kv if declared is None else None, "kv_cache"),
+        (room if declared is None else None, "kv_cache"),
         (policy.batch.max, "batch_max"),
         (known_value(signals.applied_batch), "applied_batch"),
         (memory.saturated_sequences, "saturated"),

@@ -53,6 +53,8 @@ WINDOWS_FOR_SLOPE = 3
 #: minutes: with two a fleet that follows its morning had five windows after an hour; undeclared, `servegen-tenant-52`
 #: kept 81 % instead of 94. What is still counted of those who met other replicas made L* nowhere higher than with two.)
 RESIDENCES_AFTER = 0.5
+#: What sequences hold of the KV cache is taken to be within these factors of what their lengths say.
+HELD_LEAST, HELD_MOST = 0.05, 2.0
 #: Replicas whose KV caches differ by more than this share are not the same.
 SAME_KV_SHARE = 0.1
 
@@ -100,7 +102,8 @@ class Learned:
     ``most_running`` is the highest concurrency of a window; ``met_once`` the highest that certainly met every
     objective, ``met_at`` the second highest; ``breached_at`` the lowest of the ``breaches`` that certainly broke one
     without a queue. ``undisturbed_seconds``: since when only the load has changed; ``lasting_running``: what runs in a
-    replica, averaged over a residence.
+    replica, averaged over a residence. ``kv_held`` is the weighted sum of the tokens in a replica's KV cache at the
+    points, ``kv_expected`` of those that by the lengths of what ran would be in it.
     """
 
     identity: str = ""
@@ -120,6 +123,17 @@ class Learned:
     window: Window = BEGUN
     window_ready: int = 0
     lasting_running: float = 0.0
+    kv_held: float = 0.0
+    kv_expected: float = 0.0
+
+    @property
+    def held_share(self) -> float:
+        """What a running sequence holds of the KV cache, over what its lengths say: 1 while little is known, less where
+        prompts begin alike and the engine keeps such beginnings once.
+        """
+        if self.windows < WINDOWS_FOR_SLOPE or self.kv_expected <= 0:
+            return 1.0
+        return min(max(self.kv_held / self.kv_expected, HELD_LEAST), HELD_MOST)
 
     @property
     def mean_running(self) -> float:
@@ -150,6 +164,7 @@ class Learned:
 class Point:
     """One window: sequences running per replica as its requests met them, on average and by one request in twenty,
     their latencies, and whether it met every objective for certain, or broke one for certain and without a queue.
+    ``kv_held`` and ``kv_expected``: tokens of KV cache as in :class:`Learned`, zeros where they are not known.
     """
 
     running: float
@@ -158,6 +173,8 @@ class Point:
     residence_seconds: float
     met: bool
     breached: bool
+    kv_held: float = 0.0
+    kv_expected: float = 0.0
 
 
 @frozen
@@ -212,6 +229,8 @@ def accumulated(
         learned.window.with_tick(each, lasting, residence, elapsed_seconds),
         ready,
         lasting,
+        learned.kv_held,
+        learned.kv_expected,
     )
 
 
@@ -258,6 +277,8 @@ def with_point(learned: Learned, point: Point) -> Learned:
         met_at=met_at,
         breached_at=breached_at,
         breaches=learned.breaches + point.breached,
+        kv_held=learned.kv_held * kept + point.kv_held,
+        kv_expected=learned.kv_expected * kept + point.kv_expected,
         window=BEGUN,
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from scaler.control.capacity import residence_seconds, tpot_objective
+from scaler.control.kv_bound import held_tokens
 from scaler.control.learned import (
     SAMPLES_FOR_MEAN,
     SAMPLES_FOR_P95,
@@ -73,7 +74,16 @@ def _point(policy: Policy, learned: Learned, signals: Signals, residence: float)
         verdicts.append(_verdict(known_value(signals.ttft_seconds), policy.objectives.ttft_seconds))
     met = all(verdict == "met" for verdict in verdicts)
     breached = "breached" in verdicts and known_value(signals.waiting) == 0
-    return Point(running, learned.window.met_by_few, tpot, residence, met, breached)
+    return Point(running, learned.window.met_by_few, tpot, residence, met, breached, *_kv_tokens(signals))
+
+
+def _kv_tokens(signals: Signals) -> tuple[float, float]:
+    """Tokens in a replica's KV cache now, and those that what runs would hold by its lengths; zeros: not known."""
+    use, tokens = known_value(signals.kv_use_mean_ratio), known_value(signals.kv_capacity_tokens)
+    running, ready, held = known_value(signals.running), known_value(signals.ready_replicas), held_tokens(signals)
+    if use is None or tokens is None or not running or not ready or held is None:
+        return 0.0, 0.0
+    return use * tokens, running / ready * held.mean
 
 
 def _verdict(latency: Latency | None, objective_seconds: float | None) -> Verdict:

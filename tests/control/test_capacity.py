@@ -253,10 +253,36 @@ def test_a_published_batch_that_nobody_applies_says_nothing() -> None:
     assert estimate(memory, applied_batch=4).source == "applied_batch"
 
 
-def test_the_kv_cache_bounds_what_tokens_per_second_would_allow() -> None:
-    tokens = dict(kv_capacity_tokens=10_000, prompt_tokens_mean=900, generation_tokens_mean=200)
-    found = estimate(after(Memory(), 60, LEVELS, **tokens), **tokens)  # ten sequences fit, and 9.5 are counted on
-    assert found.sequences == pytest.approx(loaded(9.5, 0.75))
+#: A cache of ten sequences by their lengths.
+TEN = dict(kv_capacity_tokens=10_000, prompt_tokens_mean=900, generation_tokens_mean=200)
+
+
+def test_undeclared_no_more_run_than_the_kv_cache_holds_on_average() -> None:
+    for memory in (Memory(), after(Memory(), 60, LEVELS, **TEN)):
+        found = estimate(memory, **TEN)
+        on_average = found.sequences / 0.75  # of which, come and gone by chance, 99 % of the time 9.5 are not exceeded
+        assert on_average + 2.33 * math.sqrt(on_average) == pytest.approx(9.5)
+        assert found.source == "kv_cache"
+    assert found.high == found.sequences
+
+
+def test_who_declares_knows_the_lengths() -> None:
+    declared_five = POLICY.model_copy(update={"capacity": Capacity(sequences=5)})
+    assert estimate(Memory(), declared_five, **TEN).sequences == 5
+    learned = after(Memory(), 60, LEVELS, declared_five, **TEN)
+    assert estimate(learned, declared_five, **TEN).sequences == pytest.approx(loaded(9.5, 0.75))  # and no more
+
+
+def test_prompts_that_begin_alike_take_less_of_the_kv_cache_than_their_lengths_say() -> None:
+    """Ten run on average: by their lengths they fill a cache of which the engine says that a fifth is in use."""
+    ten, fifth = (10.0, 8.0, 12.0), {"kv_use_mean_ratio": 0.2}
+    said = after(Memory(), 30, ten, **TEN, **fifth)
+    assert said.learned[0].held_share == pytest.approx(0.2, rel=0.05)
+    fifty = estimate(said, **TEN, **fifth)
+    assert fifty.sequences > 3 * estimate(after(Memory(), 30, ten, **TEN), **TEN).sequences
+    assert estimate(after(Memory(), 2, ten, **TEN, **fifth), **TEN).sequences == estimate(Memory(), **TEN).sequences
+    off = POLICY.model_copy(update={"capacity": Capacity(learn=False)})
+    assert estimate(said, off, **TEN).sequences == estimate(Memory(), **TEN).sequences
 
 
 def test_a_line_is_not_followed_beyond_three_times_what_was_seen() -> None:
