@@ -101,9 +101,12 @@ def vllm_installation() -> vllm_cpu.Installation:
 def vllm(
     vllm_installation: vllm_cpu.Installation, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[vllm_cpu.Server]:
-    """One running vLLM replica with a batch of at most 8, shared by the whole run: its counters do not start at 0."""
+    """One running vLLM replica with a batch of at most 8 and a prefix cache, shared by the whole run: its counters do
+    not start at 0.
+    """
     log: Path = tmp_path_factory.mktemp("vllm") / "vllm.log"
-    with vllm_cpu.serve(vllm_installation, log, max_num_seqs=MAX_NUM_SEQS) as server:
+    caching = ("--enable-prefix-caching",)
+    with vllm_cpu.serve(vllm_installation, log, max_num_seqs=MAX_NUM_SEQS, arguments=caching) as server:
         yield server
 
 

@@ -31,12 +31,18 @@ class Outcome:
 
 
 async def keep_streams(
-    url: str, *, streams: int, seconds: float, max_tokens: int = 64, enough: threading.Event | None = None
+    url: str,
+    *,
+    streams: int,
+    seconds: float,
+    max_tokens: int = 64,
+    beginning: str = "",
+    enough: threading.Event | None = None,
 ) -> Outcome:
     """Keep ``streams`` requests in flight for ``seconds`` or until ``enough``, then let the last ones finish.
 
     Answers are of ``max_tokens`` down to about half of it, in turn: equal ones would all end in the same step, and for
-    an instant the batch would be empty.
+    an instant the batch would be empty. All prompts share their ``beginning``.
     """
     _check(url, seconds, streams)
     outcome, until = Outcome(), time.monotonic() + seconds
@@ -47,7 +53,8 @@ async def keep_streams(
             and not (enough and enough.is_set())
             and outcome.ok + outcome.failed < MOST_REQUESTS
         ):
-            await _complete(session, url, number, max(1, max_tokens * (16 - number % 9) // 16), outcome)
+            tokens = max(1, max_tokens * (16 - number % 9) // 16)
+            await _complete(session, url, f"{beginning}{number} {PROMPT}", tokens, outcome)
 
     async with _session() as session:
         await asyncio.gather(*(stream(session, number) for number in range(streams)))
@@ -76,7 +83,7 @@ async def arrive(url: str, *, requests_per_second: float, seconds: float, max_to
 
     async def one(session: aiohttp.ClientSession, number: int) -> None:
         await asyncio.sleep(max(0.0, began + number / requests_per_second - time.monotonic()))
-        await _complete(session, url, number, max_tokens, outcome)
+        await _complete(session, url, f"{number} {PROMPT}", max_tokens, outcome)
 
     async with _session() as session:
         requests: list[Coroutine[object, object, None]] = [one(session, number) for number in range(count)]
@@ -101,11 +108,11 @@ def _session() -> aiohttp.ClientSession:
     )
 
 
-async def _complete(session: aiohttp.ClientSession, url: str, number: int, max_tokens: int, outcome: Outcome) -> None:
+async def _complete(session: aiohttp.ClientSession, url: str, prompt: str, max_tokens: int, outcome: Outcome) -> None:
     """One request. Ok means: as many tokens as asked for. A failure waits a little, so as not to spin."""
     body = {
         "model": "tiny",
-        "prompt": f"{number} {PROMPT}",
+        "prompt": prompt,
         "max_tokens": max_tokens,
         "ignore_eos": True,
         "temperature": 0.0,

@@ -66,6 +66,30 @@ async def test_a_real_vllm_under_load_gives_every_family(vllm: vllm_cpu.Server) 
     assert sum(buckets.sum for buckets in queue) > 0.5
 
 
+async def test_prompts_that_begin_alike_hold_that_once_of_a_real_kv_cache(vllm: vllm_cpu.Server) -> None:
+    """So what a sequence holds is learned beside its length (``Learned.held_share``)."""
+    preset, alike = load_preset("vllm"), 60 * f"{load.PROMPT}. "
+
+    def prompts(sample: EngineSample) -> tuple[float, float]:
+        series = sample.histograms["prompt_length"].values()
+        return sum(buckets.sum for buckets in series), sum(buckets.count for buckets in series)
+
+    tokens_before, requests_before = prompts(await read(vllm, preset))
+    driver = asyncio.create_task(
+        load.keep_streams(vllm.url, streams=vllm.max_num_seqs, seconds=8, max_tokens=60, beginning=alike)
+    )
+    held = by_length = 0.0
+    while not driver.done():
+        await asyncio.sleep(0.25)
+        busy = await read(vllm, preset)
+        tokens, requests = prompts(busy)
+        if requests > requests_before:
+            held += busy.gauges["kv_use"] * busy.gauges["kv_capacity_tokens"]
+            by_length += busy.gauges["running"] * (tokens - tokens_before) / (requests - requests_before)
+    assert (await driver).failed == 0
+    assert 0 < held < 0.5 * by_length  # seen: 0.3
+
+
 async def test_a_load_goes_to_this_machine_only_and_ends() -> None:
     with pytest.raises(ValueError, match="not on this machine"):
         await load.keep_streams("http://example.org:8000", streams=1, seconds=1)
