@@ -1,8 +1,9 @@
 """How many replicas: the flow law's need, a jump's or a latency breach's on top of it, and the pace of the way down.
 
 Up is immediate. Down goes to the highest need of the last ``down_window_seconds``, or where that was noise to what
-settled arrivals need (:mod:`scaler.control.settled`); at most half per ``down_step_seconds``, and only when arrivals,
-running, waiting and ready are known from every replica.
+settled arrivals need (:mod:`scaler.control.settled`); on a guess of what a replica serves no farther than what replicas
+were seen to serve (:func:`~scaler.control.capacity.shown_sequences`); at most half per ``down_step_seconds``, and only
+when arrivals, running, waiting and ready are known from every replica.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import math
 
 from scaler.control.attribution import CRITICALS, WARNINGS
+from scaler.control.capacity import shown_sequences
 from scaler.control.cold_start import CREDIT_COLD_STARTS, overdue_seconds
 from scaler.control.evenness import pooled
 from scaler.control.jump import JumpSeen, jump_reason
@@ -245,6 +247,13 @@ def _paced(situation: Situation, need: int, needs: tuple[tuple[float, int], ...]
             Code.DOWN_WINDOW, Target.REPLICAS, need, target, "needed_replicas", float(highest), None, window_left
         )
         suppressed.append(held)
+    shown = shown_sequences(situation.policy, situation.memory, situation.signals, situation.capacity)
+    running = situation.running_mean or 0.0
+    if shown is not None and target < (proven := min(current, math.ceil(running / shown - _DUST))):
+        suppressed.append(
+            Suppressed(Code.UNPROVEN, Target.REPLICAS, target, proven, "busiest_running", running / target, shown)
+        )
+        target = proven
     half = math.ceil(current / 2)
     since = situation.memory.since_replicas_down_seconds
     left = 0.0 if since is None else max(0.0, replicas.down_step_seconds - since - situation.elapsed_seconds)

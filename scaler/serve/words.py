@@ -106,6 +106,11 @@ WORDINGS: Mapping[Code, Wording] = {
     Code.DOWN_WINDOW: Wording(
         "kept at the highest need of the last minutes: {same}", held="the highest need of the last minutes"
     ),
+    Code.UNPROVEN: Wording(
+        "what a replica serves is a guess, so no fewer than were seen to do: {same}",
+        "{measured}, and what a replica serves is a guess: no more than {target} each, {same}",
+        "no replica was yet seen to serve that many",
+    ),
     Code.DOWN_STEP: Wording("going down at most half at a time: {same}", held="at most half go at a time"),
     Code.JUMP: Wording("the load jumped: {same} at once", "{compared}, a jump: {same} at once"),
     Code.JUMP_HOLD: Wording("the jump's peak is held: {same}"),

@@ -2,6 +2,7 @@
 
 from scaler.control.model import Code, LoadState
 from scaler.policy.model import Batch, Capacity, Objectives, Policy, ReplicaRange
+from scaler.signals.model import NotApplicable
 from tests.control.timeline import Timeline, latency
 
 POLICY = Policy(
@@ -58,6 +59,32 @@ def test_up_is_immediate_and_down_waits_for_the_highest_need_of_five_minutes() -
     timeline.expect(replicas=8).at("7m", **load(30, ready=8)).expect(replicas=8).held_back(Code.DOWN_WINDOW)
     timeline.at("11m50s").expect(replicas=8).at("12m").expect(replicas=4).at("13m55s").expect(replicas=4)
     timeline.at("14m").expect(replicas=3)
+
+
+def guessed(**more: object) -> Timeline:
+    """Eight replicas of unknown capacity with twelve sequences each, which 32 at once would be three replicas for."""
+    policy = Policy(objectives=Objectives(tpot_seconds=0.1), replicas=ReplicaRange(max=50), batch=Batch(max=64))
+    busy = load(6, running=96, ready=8, e2e=latency(16, mean=16), queue=latency(0.1, mean=0), tpot=latency(0.05))
+    return Timeline(policy).at("0s", **busy | dict(identity="a model") | more).expect(need=3, replicas=8)
+
+
+def test_a_guess_takes_no_replica_away_of_which_more_is_asked_than_any_has_shown() -> None:
+    """Nobody knows that a replica can run 32, and twelve it runs well: fifteen each are tried, not 24 and then 32."""
+    timeline = guessed().at("8m").expect(need=3, replicas=7).held_back(Code.UNPROVEN)
+    assert timeline.decision is not None
+    assert timeline.decision.capacity.assumed
+    assert {decision.targets.replicas for decision in timeline.history} == {8, 7}
+    timeline.at("20m").expect(replicas=7)
+
+
+def test_a_guess_that_nothing_will_test_is_as_good_as_it_gets() -> None:
+    guessed(tpot=NotApplicable("not told")).at("8m").expect(need=3, replicas=3)
+    guessed(identity=None).at("8m").expect(need=3, replicas=3)
+
+
+def test_what_is_idle_goes_though_nothing_was_shown() -> None:
+    few = load(0.1, running=2, ready=8, e2e=latency(16, mean=16), queue=latency(0.1, mean=0), tpot=latency(0.02))
+    guessed().at("5s", **few, identity="a model").at("15m").expect(replicas=1)
 
 
 def test_floor_and_ceiling_bound_everything() -> None:
