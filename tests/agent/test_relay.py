@@ -177,7 +177,7 @@ async def test_the_loop_asks_again_and_again_and_says_so(monkeypatch: pytest.Mon
 
 
 async def until(done: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not done():  # noqa: ASYNC110  - what is waited for is another task's attribute
             await asyncio.sleep(0.01)
 

@@ -130,7 +130,7 @@ class PushScaler:
         self._news = asyncio.Condition()
         self._running = asyncio.create_task(self._run())
 
-    async def until(self, what: Callable[[PushScaler], bool], seconds: float = 10.0) -> None:
+    async def until(self, what: Callable[[PushScaler], bool], seconds: float = 60.0) -> None:
         """Return once ``what`` holds."""
         async with asyncio.timeout(seconds), self._news:
             await self._news.wait_for(lambda: what(self))

@@ -87,7 +87,7 @@ class Scaler:
                     stream.cancel()
                     return grpc.StatusCode.OK
                 return grpc.StatusCode(await stream.code())
-            await self.channel.unary_unary(path)(body, timeout=10)
+            await self.channel.unary_unary(path)(body, timeout=60)
         except grpc.aio.AioRpcError as error:
             return error.code()
         return grpc.StatusCode.OK
@@ -95,7 +95,7 @@ class Scaler:
     async def answers(self) -> None:
         """The healthy workload is answered as ever."""
         stub: Any = ExternalScalerStub(self.channel)
-        answer = await stub.GetMetrics(GetMetricsRequest(scaledObjectRef=self.healthy), timeout=5)
+        answer = await stub.GetMetrics(GetMetricsRequest(scaledObjectRef=self.healthy), timeout=60)
         assert [value.metricValue for value in answer.metricValues] == [2]
 
 

@@ -61,7 +61,7 @@ class TestPings:
         for number in range(15):
             writer.write(frame(ping, payload=struct.pack(">Q", number)))
             while acknowledged <= number:
-                kind, flags = await asyncio.wait_for(read_frame(reader), 5)
+                kind, flags = await asyncio.wait_for(read_frame(reader), 60)
                 seen.append(kind)
                 acknowledged += kind == ping and flags & 1
                 assert kind != goaway, f"sent away after {number} pings"

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from scaler.cli import app
 from scaler.lab.run import URL_MARK, WORKLOAD, free_address, metrics_url, write_policy
 from scaler.policy.layers import PolicyFile
+from tests.ports import free_port
 
 
 def test_the_policy_it_writes_is_valid_and_names_the_engine(tmp_path: Path) -> None:
@@ -62,7 +63,7 @@ def test_what_is_not_a_url_is_refused_with_an_example(given: str) -> None:
 
 def test_a_taken_port_gives_a_free_one() -> None:
     with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
+        taken.bind(("127.0.0.1", free_port()))
         taken.listen()
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         other = free_address(address)

@@ -112,11 +112,11 @@ async def test_the_process_says_where_it_is_and_ends_when_asked() -> None:
     )
     try:
         assert process.stdout is not None
-        said = json.loads(await asyncio.wait_for(process.stdout.readline(), 20))
+        said = json.loads(await asyncio.wait_for(process.stdout.readline(), 60))
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+/metrics", said["metrics"])
         assert said["max_num_seqs"] == 16
         process.terminate()
-        assert await asyncio.wait_for(process.wait(), 10) == 0
+        assert await asyncio.wait_for(process.wait(), 60) == 0
     finally:
         if process.returncode is None:
             process.kill()
@@ -129,6 +129,6 @@ async def test_a_taken_port_is_said_with_what_to_do(client: Client) -> None:
         stderr=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.DEVNULL,
     )
-    _, said = await asyncio.wait_for(process.communicate(), 20)
+    _, said = await asyncio.wait_for(process.communicate(), 60)
     assert process.returncode == 1
     assert b"choose another --port" in said

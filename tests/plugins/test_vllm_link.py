@@ -62,13 +62,14 @@ async def scaler() -> AsyncIterator[Scaler]:
 async def test_what_the_scaler_decides_is_held_renewed_and_replaced(scaler: Scaler) -> None:
     link = link_to(scaler.url, LOADTIDE_READ_TOKEN=READ_TOKEN)
     assert link.target() is None
+    began = time.monotonic()
     assert await asyncio.to_thread(link.fetch)
     assert link.target() == Target(32, None, "open", 7)
     held = link._held
     assert held is not None
-    assert 55 < held.ends - time.monotonic() < 60  # the snapshot's 60 s, less the second it is old
+    assert began + 58 < held.ends < time.monotonic() + 60  # the snapshot's 60 s, less the second it is old
 
-    link._held = held._replace(ends=time.monotonic() + 0.3)
+    link._held = held._replace(ends=time.monotonic() + 2.0)
     assert not await asyncio.to_thread(link.fetch)  # 304
     assert link._held.ends >= held.ends
 
@@ -76,7 +77,7 @@ async def test_what_the_scaler_decides_is_held_renewed_and_replaced(scaler: Scal
     waiting = asyncio.create_task(asyncio.to_thread(link.fetch))
     await asyncio.sleep(0.1)
     await scaler.decide(8, 16, Admission.HOLD)
-    assert await asyncio.wait_for(waiting, 5)  # the long poll ends with the decision
+    assert await asyncio.wait_for(waiting, 60)  # the long poll ends with the decision
     assert link.target() == Target(16, None, "hold", 8)
 
 
@@ -84,9 +85,9 @@ async def test_a_target_that_nobody_renews_ends(scaler: Scaler) -> None:
     link = link_to(scaler.url, LOADTIDE_READ_TOKEN=READ_TOKEN)
     await asyncio.to_thread(link.fetch)
     assert link._held is not None
-    link._held = link._held._replace(ends=time.monotonic() + 0.05)
+    link._held = link._held._replace(ends=time.monotonic() + 30.0)
     assert link.target() is not None
-    await asyncio.sleep(0.1)
+    link._held = link._held._replace(ends=time.monotonic())
     assert link.target() is None
 
 
@@ -151,7 +152,7 @@ async def test_the_threads_follow_report_and_outlive_the_scaler(
     link.start(follower)
 
     async def until(batch: int, generation: int | None) -> None:
-        for _ in range(200):
+        for _ in range(1200):
             told = scaler.chat.applied.read(101.0)
             if told and (told[0].batch_size, told[0].generation) == (batch, generation):
                 return
@@ -164,7 +165,7 @@ async def test_the_threads_follow_report_and_outlive_the_scaler(
     scaler.workloads.remove("team-a/chat")  # every answer is a refusal now
     assert link._held is not None
     await scaler.decide(9, 9)
-    for _ in range(100):
+    for _ in range(1200):
         if link._said.get("fetch"):
             break
         await asyncio.sleep(0.05)

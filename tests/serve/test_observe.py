@@ -62,18 +62,18 @@ async def test_all_workloads_of_a_prometheus_share_one_round() -> None:
 
 async def test_a_hanging_prometheus_delays_its_own_workloads_only() -> None:
     async def hang() -> web.StreamResponse:
-        await asyncio.sleep(10)
+        await asyncio.sleep(60)
         return web.Response()
 
     async with serving(FakePrometheus(respond=lambda query: hang())) as fake:
-        workloads = declared(fake.url, f"  chat/a: {bound('m')}\n  chat/b: {{}}\n", timeout_seconds=0.3)
+        workloads = declared(fake.url, f"  chat/a: {bound('m')}\n  chat/b: {{}}\n", timeout_seconds=1.0)
         observer = Observer(workloads)
         async with aiohttp.ClientSession() as session:
             slow = asyncio.create_task(observer(known(workloads, "chat/a"), session, time.monotonic))
             await observer(known(workloads, "chat/b"), session, time.monotonic)
             assert not slow.done()
             observation = await slow
-    assert observation.lost == "source main: timed out after 0.3 s"
+    assert observation.lost == "source main: timed out after 1 s"
 
 
 async def test_what_was_found_is_waited_for_when_prometheus_fails() -> None:
@@ -86,7 +86,7 @@ async def test_what_was_found_is_waited_for_when_prometheus_fails() -> None:
         assert before.lost is None
         fake.respond = lambda query: web.Response(status=503)
         after = before
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while after.lost is None:  # a round rests three times as long as it took
                 await asyncio.sleep(0.1)
                 (after,) = await observed(workloads, "chat/a", observer=observer)

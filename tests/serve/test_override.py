@@ -153,7 +153,7 @@ class Scaler:
         self.task = asyncio.create_task(self.loop.run(self.stopping))
 
     async def until(self, workload: Workload, mode: Mode) -> Any:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while workload.snapshot is None or workload.snapshot.decision.mode is not mode:
                 await self.workloads.wait_change(workload, workload.version, 1.0)
         return workload.snapshot.decision
@@ -169,16 +169,16 @@ async def test_it_acts_at_once_also_while_an_engine_does_not_answer() -> None:
     await scaler.until(workload, Mode.ACTIVE)
     scaler.engine.answers.clear()
     await asyncio.sleep(0.25)  # a read is under way and hangs
+    reads = scaler.engine.reads
     ruled = Override(5, 16, scaler.workloads.utc() + timedelta(minutes=5), "ana")
     await scaler.workloads.set_override(workload, ruled)
-    async with asyncio.timeout(1):
-        decision = await scaler.until(workload, Mode.OVERRIDE)
+    decision = await scaler.until(workload, Mode.OVERRIDE)
     assert (decision.targets.replicas, decision.targets.batch) == (5, 16)
     generation = workload.generation
     await scaler.workloads.set_override(workload, None)
-    async with asyncio.timeout(1):
-        decision = await scaler.until(workload, Mode.ACTIVE)
+    decision = await scaler.until(workload, Mode.ACTIVE)
     assert decision.targets.batch != 16
+    assert scaler.engine.reads == reads  # all that without another reading
     assert workload.generation == generation + 1
     scaler.engine.answers.set()
     await scaler.stop()
@@ -189,7 +189,7 @@ async def test_it_is_stored_before_the_answer_and_ends_on_time_after_a_restart()
     scaler = Scaler(store)
     workload = scaler.workloads.register("ns/a", {"replicasMax": "9"})
     await scaler.until(workload, Mode.ACTIVE)
-    until = scaler.workloads.utc() + timedelta(seconds=2)
+    until = scaler.workloads.utc() + timedelta(seconds=6)
     await scaler.workloads.set_override(workload, Override(5, None, until, "ana"))
     assert store.load()["ns/a"].memory.override == Override(5, None, until, "ana")
     scaler.task.cancel()  # as a kill: nothing is stored any more
@@ -198,13 +198,17 @@ async def test_it_is_stored_before_the_answer_and_ends_on_time_after_a_restart()
     successor = Scaler(store)
     workload = successor.workloads.register("ns/a", {"replicasMax": "9"})
     assert (await successor.until(workload, Mode.OVERRIDE)).targets.replicas == 5
-    await successor.until(workload, Mode.ACTIVE)
-    assert 0 <= (successor.workloads.utc() - until).total_seconds() < 1
+    async with asyncio.timeout(60):
+        while (ruled := workload.snapshot) and ruled.decision.mode is Mode.OVERRIDE:
+            last = ruled.decided_at.utc
+            await successor.workloads.wait_change(workload, workload.version, 1.0)
+    assert ruled is not None
+    assert last < until <= ruled.decided_at.utc
     await successor.stop()
 
 
 def loadtide(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "scaler", *arguments], capture_output=True, text=True, timeout=30)
+    return subprocess.run([sys.executable, "-m", "scaler", *arguments], capture_output=True, text=True, timeout=180)
 
 
 def test_from_the_command_line_to_keda_and_through_a_kill(tmp_path: Path) -> None:
@@ -226,7 +230,7 @@ def test_from_the_command_line_to_keda_and_through_a_kill(tmp_path: Path) -> Non
         scaler.kill()
     with running_scaler(tmp_path, *options, name="again") as scaler:
         keda = KedaPoll(scaler, "chat", "m")
-        assert keda.until(lambda replicas, _: replicas == 4, 10, "the override of before the kill") == (4, True)
+        assert keda.until(lambda replicas, _: replicas == 4, 60, "the override of before the kill") == (4, True)
         where = ("--url", f"http://{scaler.http}")
         told = loadtide("explain", "chat/m", *where).stdout
         assert "override by ana until" in told

@@ -72,7 +72,7 @@ async def asked(port: int, credentials: grpc.ChannelCredentials | None) -> bool 
     """What a new operator with these credentials gets: the activity, or the code it is refused with."""
     operator = Operator(f"localhost:{port}", credentials=credentials)
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             return (await operator.check(scaled_object("llm"))).active
     except grpc.aio.AioRpcError as error:
         return error.code()

@@ -369,7 +369,7 @@ async def _ends(here: Machine) -> None:
     """Wait until the round that is under way has ended."""
     running = here.local._running
     assert running is not None
-    await asyncio.wait_for(asyncio.wrap_future(running), 5)
+    await asyncio.wait_for(asyncio.wrap_future(running), 60)
 
 
 async def test_a_cancelled_reader_takes_nothing_down(machine: Callable[..., Machine]) -> None:
