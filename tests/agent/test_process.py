@@ -15,13 +15,13 @@ from tests.ports import free_port
 from tests.running_scaler import RunningScaler, running_scaler
 
 TOKEN = "tide"
-PATIENCE = 20.0
+PATIENCE = 60.0
 APPLIED = 'loadtide_agent_applied_batch_size{namespace="chat",replica="llama-0",workload="m"}'
 GUARD = 'loadtide_agent_guard_batch_size{namespace="chat",replica="llama-0",workload="m"}'
 
 
 def serve_arguments(folder: Path, engine_url: str) -> list[str]:
-    """A scaler whose target for chat/m is 8, good for 3 s."""
+    """A scaler whose target for chat/m is 8, good for 12 s: longer than a machine stands still."""
     policy = f"""\
 workloads:
   chat/m:
@@ -31,7 +31,7 @@ workloads:
     batch: {{max: 8}}
 """
     (folder / "policy.yaml").write_text(policy)
-    return ["--policy", str(folder / "policy.yaml"), "--store", "memory", "--tick-seconds", "0.25"]
+    return ["--policy", str(folder / "policy.yaml"), "--store", "memory", "--tick-seconds", "1"]
 
 
 def test_the_target_reaches_the_engine_and_its_answer_the_scaler(tmp_path: Path) -> None:
@@ -88,6 +88,7 @@ def test_the_guard_needs_no_scaler(tmp_path: Path) -> None:
         assert agent.value(GUARD) is None
         double.kv_use = 0.97
         until(lambda: double.caps == [35], PATIENCE, "shrunk")
+        double.kv_use = 0.8  # as it helps
         until(lambda: agent.value(APPLIED) == 35.0, PATIENCE, "told")
         assert agent.value(GUARD) == 35.0
         (moved,) = agent.lines("memory guard")
@@ -106,7 +107,7 @@ def test_what_a_killed_one_left_behind_the_next_one_undoes(tmp_path: Path) -> No
         with running_agent(tmp_path, *arguments, engine) as agent:
             until(lambda: double.caps == [35], PATIENCE, "shrunk")
             agent.process.kill()
-            agent.process.wait(10)
+            agent.process.wait(60)
         assert double.caps == [35]
         double.kv_use = 0.2
         with running_agent(tmp_path, *arguments, engine) as agent:
@@ -130,13 +131,13 @@ def test_an_engine_that_asks_itself_is_served_the_lower_of_both(tmp_path: Path) 
         until(lambda: target(agent) == 35, PATIENCE, "the guard's limit is served")
         body = AppliedReport("llama-0", 35, running=35).body()
         request = urllib.request.Request(f"{agent.target}/v1/workloads/chat/m/applied", data=body, method="POST")
-        with urllib.request.urlopen(request, timeout=5) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             assert answer.status == 202
         assert agent.stop() == 0
 
 
 def target(agent: RunningAgent) -> int | None:
-    with urllib.request.urlopen(f"{agent.target}/v1/workloads/chat/m/target", timeout=5) as answer:
+    with urllib.request.urlopen(f"{agent.target}/v1/workloads/chat/m/target", timeout=60) as answer:
         held = hold(answer.read(), answer.headers["ETag"], 0.0).at(1.0)
     assert held is not None
     return held.batch_size

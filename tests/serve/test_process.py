@@ -8,15 +8,17 @@ import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from tests.patience import LONG_SECONDS, at_last
 from tests.running_scaler import KedaPoll, RunningScaler, running_scaler
 
 TOKEN = "gateway-token"
-HELD_SECONDS = 3.0
+HELD_SECONDS = 8.0
 
 
 class Engine:
@@ -72,8 +74,12 @@ def engine() -> Iterator[Engine]:
 def policy(folder: Path, engine: Engine, *lines: str) -> tuple[str, ...]:
     """A policy file for ``chat/m`` on that engine, and the arguments that use it with a file store and short ticks."""
     path = folder / "policy.yaml"
-    body = "\n    ".join((f'scrape: {{urls: ["{engine.url}"]}}', "push: {enabled: true}", *lines))
-    path.write_text(f"tenancy: {{metadata_urls: allow}}\nworkloads:\n  chat/m:\n    {body}\n")
+    # Its engine answers or refuses at once; the time limit is for a machine that stands still.
+    scrape = f'scrape: {{urls: ["{engine.url}"], timeout_seconds: 30}}'
+    body = "\n    ".join((scrape, "push: {enabled: true}", *lines))
+    fresh = path.with_suffix(".new")
+    fresh.write_text(f"tenancy: {{metadata_urls: allow}}\nworkloads:\n  chat/m:\n    {body}\n")
+    fresh.replace(path)
     return ("--policy", str(path), "--store", str(folder / "memory.db"), "--tick-seconds", "0.2")
 
 
@@ -97,22 +103,28 @@ def test_lost_metrics_are_held_and_then_unavailable_never_zero_and_never_false(e
     arguments = policy(tmp_path, engine, f"hold_seconds: {HELD_SECONDS}", "replicas: {max: 20}")
     with running_scaler(tmp_path, *arguments) as scaler:
         keda = KedaPoll(scaler, "chat", "m")
-        keda.until(lambda replicas, active: (replicas, active) == (6.0, True), 5, "six replicas")
+        keda.until(lambda replicas, active: (replicas, active) == (6.0, True), LONG_SECONDS, "six replicas")
         engine.up = False
         lost_at, refused_at = time.monotonic(), None
-        while time.monotonic() - lost_at < HELD_SECONDS + 4:
+        while refused_at is None or time.monotonic() - refused_at < 3:
+            assert time.monotonic() - lost_at < LONG_SECONDS, "it is held for ever"
             answer = answer_or_refusal(keda)
             if refused_at is None and answer != (6.0, True):
                 refused_at = time.monotonic()
             if refused_at is not None:
                 assert answer == ("UNAVAILABLE", "chat/m: lost for too long to hold on to the last answer: running")
             time.sleep(0.1)
-        assert refused_at is not None
-        assert refused_at - lost_at >= HELD_SECONDS - 1
+        assert refused_at - lost_at >= HELD_SECONDS - 6  # its last reading may be of before a stop of the machine
         assert ready(scaler)  # it has something to say: that it does not know
         engine.up = True
-        keda.until(lambda replicas, active: (replicas, active) == (6.0, True), 5, "back")
+        keda.until(lambda replicas, active: (replicas, active) == (6.0, True), LONG_SECONDS, "back")
         keda.close()
+
+
+def told(scaler: RunningScaler, event: str) -> list[dict[str, Any]]:
+    lines = scaler.lines(event)
+    assert lines
+    return lines
 
 
 def idle_seconds(metrics: str) -> float:
@@ -125,47 +137,52 @@ def idle_seconds(metrics: str) -> float:
 def test_a_kill_in_the_middle_of_idleness_costs_nothing_and_ends_nothing_early(
     engine: Engine, tmp_path: Path, traffic_while_away: bool
 ) -> None:
-    arguments = policy(tmp_path, engine, "idle: {timeout_seconds: 7}")
+    timeout = 14.0
+    arguments = policy(tmp_path, engine, f"idle: {{timeout_seconds: {timeout:g}}}")
     with running_scaler(tmp_path, *arguments, environment={"LOADTIDE_TOKEN": TOKEN}) as scaler:
         keda = KedaPoll(scaler, "chat", "m")
         time.sleep(3.5)
-        before = idle_seconds(scaler.text("/metrics"))
-        assert 2 < before < 5
         assert keda.poll() == (1.0, True)
         keda.close()
+        before, read_at = idle_seconds(scaler.text("/metrics")), time.monotonic()
+        assert 2 < before < timeout
         scaler.kill()
     killed_at = time.monotonic()
     if traffic_while_away:
         engine.finished += 1
-    time.sleep(1)
+    time.sleep(3)
+
+    def idle_all_along(scaler: RunningScaler) -> None:
+        asked_at = time.monotonic()
+        assert idle_seconds(scaler.text("/metrics")) > before + (asked_at - read_at) - 2.0
+
     with running_scaler(tmp_path, *arguments) as scaler:
+        if not traffic_while_away:
+            at_last(lambda: idle_all_along(scaler))  # the time away counted
         keda = KedaPoll(scaler, "chat", "m")
-        keda.poll()
-        answered = time.monotonic() - killed_at
-        keda.until(lambda _, active: not active, 15, "zero")
+        keda.until(lambda _, active: not active, LONG_SECONDS, "zero")
         since_kill = time.monotonic() - killed_at
         keda.close()
     if traffic_while_away:
-        assert since_kill >= 7  # a request nobody saw: the whole time starts anew
+        assert since_kill >= timeout  # a request nobody saw: the whole time starts anew
     else:
-        # The time away counted, and not a moment more; a busy machine may take longer to start than was left.
-        assert 7 - before - 0.5 <= since_kill < max(6.5, answered + 1)
+        assert since_kill >= timeout - before - 0.5  # and not a moment more
 
 
 def test_a_wake_is_answered_at_once_and_loading_counts_as_busy(engine: Engine, tmp_path: Path) -> None:
     arguments = policy(tmp_path, engine, "idle: {timeout_seconds: 1}")
     with running_scaler(tmp_path, *arguments, environment={"LOADTIDE_TOKEN": TOKEN}) as scaler:
         keda = KedaPoll(scaler, "chat", "m")
-        keda.until(lambda replicas, active: (replicas, active) == (0.0, False), 8, "idle")
+        keda.until(lambda replicas, active: (replicas, active) == (0.0, False), LONG_SECONDS, "idle")
         engine.up = False  # KEDA has taken it to zero
         time.sleep(1)
         assert keda.poll() == (0.0, False)
         assert scaler.post("/v1/workloads/chat/m/wake", {}, TOKEN) == 202
-        keda.until(lambda replicas, active: (replicas, active) == (1.0, True), 1.5, "woken")
+        keda.until(lambda replicas, active: (replicas, active) == (1.0, True), LONG_SECONDS, "woken")
         time.sleep(3)  # nobody asks any more, the model still loads, longer than the idle time
         assert keda.poll() == (1.0, True)
         engine.up = True
-        keda.until(lambda _, active: not active, 8, "idle again, after it has loaded")
+        keda.until(lambda _, active: not active, LONG_SECONDS, "idle again, after it has loaded")
         keda.close()
 
 
@@ -177,7 +194,7 @@ def test_a_jump_on_the_engines_page_reaches_keda_with_the_next_tick(engine: Engi
         time.sleep(2)
         assert keda.poll() == (1.0, True)
         engine.waiting, engine.running = 300, 4
-        keda.until(lambda replicas, _: replicas == 8, 2, "the row's replicas")
+        keda.until(lambda replicas, _: replicas == 8, LONG_SECONDS, "the row's replicas")
         assert scaler.get("/v1/workloads/chat/m/target")["batch_size"] == 32
         codes = {(line["changes"]["replicas"][1], line["state"]) for line in scaler.lines("adjusted")[-1:]}
         assert codes == {(8, "high")}
@@ -190,11 +207,11 @@ def test_a_changed_policy_file_acts_and_a_bad_one_does_not(engine: Engine, tmp_p
         keda = KedaPoll(scaler, "chat", "m")
         assert keda.poll() == (1.0, True)
         policy(tmp_path, engine, "replicas: {min: 3, max: 10}")
-        keda.until(lambda replicas, _: replicas == 3, 3, "the new floor")
+        keda.until(lambda replicas, _: replicas == 3, LONG_SECONDS, "the new floor")
         policy(tmp_path, engine, "replicas: {min: 30, max: 10}")
+        [refused] = at_last(lambda: told(scaler, "policy file refused, the one before stays in force"))
         time.sleep(1)
         assert keda.poll() == (3.0, True)
-        [refused] = scaler.lines("policy file refused, the one before stays in force")
         assert "max (10) is below min (30)" in refused["problems"][0]
         keda.close()
 
