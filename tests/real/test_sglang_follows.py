@@ -14,9 +14,9 @@ from scaler.consume.sglang import SGLang
 from scaler.signals.preset import load_preset
 from tests.agent.running_agent import running_agent
 from tests.ports import free_port
-from tests.real import load, sglang_cpu, vllm_cpu
+from tests.real import sglang_cpu, vllm_cpu
 from tests.real.test_agent_guards_vllm import until
-from tests.real.test_vllm_follows import TOKEN, WORKLOAD, loaded, publishing, until_running
+from tests.real.test_vllm_follows import LONG_SECONDS, TOKEN, WORKLOAD, loaded, publishing, until_running
 from tests.real.test_vllm_reads import read
 
 pytestmark = pytest.mark.real
@@ -69,12 +69,12 @@ async def test_a_full_kv_cache_lowers_the_batch_without_a_scaler(sglang: vllm_cp
         async def moves() -> list[str]:
             return [move["reasons"][0]["code"] for move in await asyncio.to_thread(agent.lines, "memory guard")]
 
-        asked = asyncio.create_task(load.arrive(sglang.url, requests_per_second=100, seconds=0.16, max_tokens=160))
-        await until(limit, lambda found: found is not None, 60)
-        await until(lambda: batch(sglang), lambda now: now.size is not None and now.size < sglang.max_num_seqs, 30)
-        outcome = await asked
-        assert (outcome.failed, outcome.failures) == (0, [])
-        await until(moves, lambda made: made[-1] == "recovery", 60)
+        with loaded(sglang, 2 * sglang.max_num_seqs, max_tokens=160):
+            await until(limit, lambda found: found is not None, LONG_SECONDS)
+            await until(
+                lambda: batch(sglang), lambda now: now.size is not None and now.size < sglang.max_num_seqs, LONG_SECONDS
+            )
+        await until(moves, lambda made: made[-1] == "recovery", LONG_SECONDS)
         assert await asyncio.to_thread(agent.stop) == 0
         first = agent.lines("memory guard")[0]
     assert first["before"] is None

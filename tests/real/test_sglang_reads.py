@@ -32,7 +32,7 @@ def counted(sample: EngineSample, family: str) -> float:
 
 async def first_read(server: vllm_cpu.Server, wanted: Callable[[EngineSample], object]) -> EngineSample:
     """The first read that is as wanted."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         while True:
             if wanted(sample := await read(server, PRESET)):
                 return sample
@@ -43,14 +43,21 @@ async def test_a_real_sglang_under_load_gives_every_family(sglang: vllm_cpu.Serv
     quiet = await first_read(sglang, lambda now: (now.gauges["running"], now.gauges["waiting"]) == (0, 0))
     assert quiet.gauges["kv_capacity_tokens"] == 1024
 
-    driver = asyncio.create_task(
-        load.arrive(sglang.url, requests_per_second=100, seconds=REQUESTS / 100, max_tokens=TOKENS)
-    )
-    loaded = await first_read(sglang, lambda now: now.gauges["running"] and now.gauges["waiting"])
-    outcome = await driver
-    after = await read(sglang, PRESET)
+    loaded, sent = None, 0
+    while loaded is None:  # once, but for a machine that stands still for as long as the load lasts
+        driver = asyncio.create_task(
+            load.arrive(sglang.url, requests_per_second=100, seconds=REQUESTS / 100, max_tokens=TOKENS)
+        )
+        while not driver.done() and loaded is None:
+            seen = await read(sglang, PRESET)
+            loaded = seen if seen.gauges["running"] and seen.gauges["waiting"] else None
+            await asyncio.sleep(0.1)
+        outcome = await driver
+        assert (outcome.ok, outcome.failed, outcome.failures) == (REQUESTS, 0, [])
+        sent += REQUESTS
+        assert sent <= 5 * REQUESTS, "never seen under load"
+    after = await first_read(sglang, lambda now: total(now, "finished") >= total(quiet, "finished") + sent)
 
-    assert (outcome.failed, outcome.failures) == (0, [])
     assert 0 < loaded.gauges["running"] <= sglang.max_num_seqs
     assert 0 < loaded.gauges["waiting"] <= REQUESTS
     assert 0 < loaded.gauges["kv_use"] <= 1
@@ -65,9 +72,9 @@ async def test_a_real_sglang_under_load_gives_every_family(sglang: vllm_cpu.Serv
     assert after.process_start_seconds is None
 
     finished = total(after, "finished") - total(quiet, "finished")
-    assert finished == counted(after, "e2e") - counted(quiet, "e2e") == outcome.ok == REQUESTS
+    assert finished == counted(after, "e2e") - counted(quiet, "e2e") == sent
     # What was taken back and computed again is counted once.
-    assert total(after, "generation_tokens") - total(quiet, "generation_tokens") == REQUESTS * TOKENS
+    assert total(after, "generation_tokens") - total(quiet, "generation_tokens") == sent * TOKENS
     # Some of them waited for whole answers of others: the queue is in the queue's own histogram.
     assert sum(buckets.sum for buckets in after.histograms["queue"].values()) > 0.5
 
@@ -84,7 +91,7 @@ async def test_time_per_token_is_of_streamed_answers_and_of_long_ones(sglang: vl
             async with session.post(f"{sglang.url}/v1/completions", json=body) as answer:
                 assert answer.status == 200
                 await answer.read()
-        after = await read(sglang, PRESET)
+        after = await first_read(sglang, lambda now: counted(now, "e2e") > counted(before, "e2e"))
         return counted(after, "ttft") - counted(before, "ttft"), counted(after, "tpot") - counted(before, "tpot")
 
     assert await timed(40, stream=True) == (1, 39)

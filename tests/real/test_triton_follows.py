@@ -18,6 +18,7 @@ from scaler.consume.link import EngineLink
 from scaler.consume.triton import MARK, Triton
 from tests.agent.running_agent import running_agent, until
 from tests.agent.test_process import reported
+from tests.patience import LONG_SECONDS, comes_to
 from tests.ports import free_port
 from tests.real import triton_server
 from tests.real.triton_load import clients
@@ -54,7 +55,9 @@ def server(
 async def engine(server: triton_server.Server, model: str, *, grpc: str | None = None) -> AsyncIterator[Triton]:
     """Our adapter; ``grpc`` in the place of the server's, "" for loads over HTTP."""
     async with aiohttp.ClientSession() as session:
-        yield Triton(EngineHttp(session, server.url), model, grpc=server.grpc if grpc is None else grpc)
+        yield Triton(
+            EngineHttp(session, server.url, timeout_seconds=60.0), model, grpc=server.grpc if grpc is None else grpc
+        )
 
 
 async def config(server: triton_server.Server, model: str) -> dict[str, Any]:
@@ -76,27 +79,33 @@ async def test_the_batch_follows_and_no_request_fails_or_waits_for_it(server: tr
     async with engine(server, "text") as triton, clients(server.url, "text", CLIENTS) as driven:
         link = EngineLink(triton, mono=time.monotonic, reload_seconds=0.0)
         assert (await link.follow(None)).batch == EngineBatch(OWN, own=OWN, most=OWN)
-        loads = []
         for wanted, batch in ((2, 2), (1000, OWN), (3, 3), (None, OWN)):
-            began = time.monotonic()
-            followed = await link.follow(wanted)
-            loaded = time.monotonic()
-            loads.append(loaded - began)
-            assert (followed.size, followed.trouble, followed.changed) == (batch, "", True)
-            meanwhile = sorted(each.ended for each in driven.answers if began < each.ended < loaded)
-            assert max(b - a for a, b in zip([began, *meanwhile], [*meanwhile, loaded], strict=True)) < loads[-1] / 2
+            for _ in range(5):  # once, unless the machine stands still meanwhile
+                began = time.monotonic()
+                followed = await link.follow(wanted)
+                loaded = time.monotonic()
+                assert (followed.size, followed.trouble, followed.changed) == (batch, "", True)
+                assert loaded - began > LOAD_SECONDS
+                if driven.longest_silence(began, loaded) < (loaded - began) / 2:
+                    break
+                await link.follow(OWN - batch + 1)
+            else:
+                pytest.fail("while it is loaded nobody is answered")
 
-            await asyncio.sleep(CLIENTS * SECONDS / batch)  # whom the old one took it answers
-            requests, batches = await executed(server, "text")
             settled = time.monotonic()
-            await asyncio.sleep(16 * SECONDS)
-            more_requests, more_batches = await executed(server, "text")
-            assert max(each.batch for each in driven.since(settled)) == batch
-            # Not every batch is full: a client that was just answered must ask again before the next one is made.
-            assert 0.5 * batch <= (more_requests - requests) / (more_batches - batches) <= batch
+
+            async def batches_are_full(batch: int = batch, settled: float = settled) -> None:
+                await asyncio.sleep(CLIENTS * SECONDS / batch)  # whom the old one took it answers
+                requests, batches = await executed(server, "text")
+                await asyncio.sleep(16 * SECONDS)
+                more_requests, more_batches = await executed(server, "text")
+                assert max(each.batch for each in driven.since(settled)) == batch
+                assert more_batches > batches
+                # Not every batch is full: a client that was just answered must ask again before the next one is made.
+                assert 0.5 * batch <= (more_requests - requests) / (more_batches - batches) <= batch
+
+            await comes_to(batches_are_full)
     assert not driven.failures
-    assert min(loads) > LOAD_SECONDS
-    assert max(each.ended - each.began for each in driven.answers) < min(loads)
     assert await config(server, "text") == before
 
 
@@ -143,9 +152,13 @@ async def test_what_cannot_be_loaded_is_told_and_the_old_one_serves_on(server: t
         assert "load failed for model 'picky'" in followed.trouble
         assert "such a batch" in followed.trouble
         failed = time.monotonic()
+
+        async def serves_on() -> None:
+            assert max(each.batch for each in driven.since(failed)) == OWN
+
         await asyncio.sleep(10 * SECONDS)
+        await comes_to(serves_on)
     assert not driven.failures
-    assert max(each.batch for each in driven.since(failed)) == OWN
 
 
 async def test_where_loads_cannot_be_asked_for_it_is_said(
@@ -181,7 +194,7 @@ workloads:
     scaler_at = f"127.0.0.1:{free_port()}"
     served = ("--policy", str(tmp_path / "policy.yaml"), "--store", "memory", "--tick-seconds", "0.25")
     told = ("--workload", "chat/m", "--engine", "triton", "--engine-url", server.url, "--engine-name", "served")
-    told += ("--engine-grpc", server.grpc, "--metrics-url", server.metrics_url, "--reload-seconds", "60")
+    told += ("--engine-grpc", server.grpc, "--metrics-url", server.metrics_url, "--reload-seconds", "300")
     token = {"LOADTIDE_TOKEN": TOKEN}
 
     def batch() -> int:
@@ -191,14 +204,14 @@ workloads:
     variables = {"POD_NAME": "m-0", **token}
     with running_agent(tmp_path, *told, "--scaler", f"http://{scaler_at}", environment=variables) as agent:
         with running_scaler(tmp_path, *served, "--http", scaler_at, environment=token) as scaler:
-            until(lambda: batch() == 4, 20, "the target is applied")
-            until(lambda: reported(scaler) == {"m-0": 4.0}, 20, "and reported")
+            until(lambda: batch() == 4, LONG_SECONDS, "the target is applied")
+            until(lambda: reported(scaler) == {"m-0": 4.0}, LONG_SECONDS, "and reported")
             scaler.kill()
-        until(lambda: bool(agent.lines("reload held back")), 20, "its own setting waits for its turn")
+        until(lambda: bool(agent.lines("reload held back")), LONG_SECONDS, "its own setting waits for its turn")
         agent.process.kill()
-        agent.process.wait(10)
+        agent.process.wait(LONG_SECONDS)
     assert batch() == 4
     with running_agent(tmp_path, *told, environment=variables) as agent:
-        until(lambda: batch() == OWN, 20, "its own setting again")
-        until(lambda: bool(agent.lines("batch applied")), 20, "told")
+        until(lambda: batch() == OWN, LONG_SECONDS, "its own setting again")
+        until(lambda: bool(agent.lines("batch applied")), LONG_SECONDS, "told")
         assert agent.lines("batch applied")[0]["ruler"] == "own"

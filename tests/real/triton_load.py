@@ -43,6 +43,13 @@ class Clients:
         """Answers to requests that were sent after ``begin``."""
         return [each for each in self.answers if each.began >= begin]
 
+    def longest_silence(self, begin: float, end: float) -> float:
+        """The longest time between two answers, or in which one was waited for, from ``begin`` to ``end``."""
+        ended = sorted(each.ended for each in self.answers if begin < each.ended < end)
+        silences = [b - a for a, b in zip([begin, *ended], [*ended, end], strict=True)]
+        waited = [each.ended - each.began for each in self.answers if begin < each.began < each.ended < end]
+        return max(silences + waited)
+
     @property
     def failures(self) -> Counter[str]:
         """How often what was said instead of an answer."""
