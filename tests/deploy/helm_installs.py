@@ -46,7 +46,7 @@ def install(chart: str, wanted: dict[str, Any]) -> dict[str, Any]:
             configuration = Configuration(namespace=wanted["namespace"], kubeconfig=credentials.name)
             asyncio.run(
                 Install(configuration).run(
-                    wanted["name"], chart, values=wanted["values"], wait=False, server_side_apply=False, timeout=20
+                    wanted["name"], chart, values=wanted["values"], wait=False, server_side_apply=False, timeout=120
                 )
             )
         except HelmError as error:

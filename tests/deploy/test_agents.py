@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -21,11 +20,11 @@ from tests.consume.engine_doubles import SGLangDouble
 from tests.deploy.placed import agent_options, is_an_agent
 from tests.deploy.test_kustomize import COMPONENTS, bare
 from tests.deploy.tools import OVERLAYS, Installed, Manifest, Release, Tools
-from tests.running_scaler import running_scaler
+from tests.running_scaler import running_scaler, said
 
 pytestmark = pytest.mark.real
 
-PATIENCE = 20.0
+PATIENCE = 180.0  # a scaler's start
 ON = {
     "agent": {"gpuMetrics": {"enabled": True}, "sidecar": {"enabled": True}},
     "monitoring": {"podMonitor": {"enabled": True}},
@@ -155,7 +154,7 @@ class TestBesideAnEngine:
                 "workloads:\n  chat/qwen3-14b:\n    engine: sglang\n    replicas: {min: 1, max: 4}\n"
                 f'    scrape: {{urls: ["{engine}/metrics"]}}\n    batch: {{max: 8}}\n'
             )
-            served = ("--policy", str(tmp_path / "policy.yaml"), "--store=memory", "--tick-seconds=0.25")
+            served = ("--policy", str(tmp_path / "policy.yaml"), "--store=memory", "--tick-seconds=1")
             with running_scaler(tmp_path, *served, environment=token) as scaler:
                 pod["annotations"]["loadtide/engine-url"] = engine
                 told = environment(sidecar(printed(chart)), pod)
@@ -191,7 +190,7 @@ def test_it_is_let_in_where_readers_need_a_token_and_the_scaler_speaks_tls(tools
             "workloads:\n  chat/qwen3-14b:\n    engine: sglang\n    replicas: {min: 1, max: 4}\n"
             f'    scrape: {{urls: ["{engine}/metrics"]}}\n    batch: {{max: 8}}\n'
         )
-        served = ("--policy", str(tmp_path / "policy.yaml"), "--store=memory", "--tick-seconds=0.25")
+        served = ("--policy", str(tmp_path / "policy.yaml"), "--store=memory", "--tick-seconds=1")
         tls = ("--http-cert", str(tmp_path / "tls.crt"), "--http-key", str(tmp_path / "tls.key"))
         own = {"LOADTIDE_TOKEN": "pushes", "LOADTIDE_READ_TOKEN": "reads"}
         with speaking_tls(tmp_path, *served, *tls, environment=own) as url:
@@ -212,12 +211,12 @@ def speaking_tls(folder: Path, *arguments: str, environment: dict[str, str]) -> 
             [*words, "--http=127.0.0.1:0", *arguments], stderr=sink, stdout=sink, env=os.environ | environment
         )
     try:
-        until(lambda: '"event": "serving"' in log.read_text(), PATIENCE, "it serves")
-        (said,) = [line for line in map(json.loads, log.read_text().splitlines()) if line["event"] == "serving"]
-        yield f"https://{said['http']}"
+        until(lambda: bool(said(log, "serving")), PATIENCE, "it serves")
+        (serving,) = said(log, "serving")
+        yield f"https://{serving['http']}"
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(60)
 
 
 def environment(agent: Manifest, pod: Manifest) -> dict[str, str]:

@@ -32,7 +32,7 @@ from tests.deploy.image import Container, Image, command_line, container, events
 from tests.deploy.placed import container as rendered_container
 from tests.deploy.tools import REPOSITORY, Release, Tools, Unavailable
 
-SECONDS = 60.0
+SECONDS = 240.0
 #: Free ports of the loopback, as an engine's user would publish others.
 PORTS = {"LOADTIDE_GRPC": "127.0.0.1:0", "LOADTIDE_HTTP": "127.0.0.1:0"}
 
@@ -126,13 +126,13 @@ class Serving:
     log: Path
 
     def text(self, path: str) -> str:
-        with urllib.request.urlopen(f"http://{self.http}{path}", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://{self.http}{path}", timeout=60) as answer:
             return str(answer.read().decode())
 
     def health(self, service: str) -> int:
         with grpc.insecure_channel(self.grpc) as channel:
             asked = health_pb2.HealthCheckRequest(service=service)
-            return int(health_pb2_grpc.HealthStub(channel).Check(asked, timeout=5).status)
+            return int(health_pb2_grpc.HealthStub(channel).Check(asked, timeout=60).status)
 
     def is_well(self) -> bool:
         """It answers the kubelet, Prometheus and a person."""

@@ -15,8 +15,8 @@ from typing import Self
 
 from tests.docs.pages import Block
 
-BLOCK_SECONDS = 120.0
-STAYS_SECONDS = 60.0
+BLOCK_SECONDS = 400.0
+STAYS_SECONDS = 180.0
 #: The address that pages name; a test's own process may have to take another.
 TOLD_ADDRESS = "127.0.0.1:8080"
 

@@ -40,6 +40,6 @@ workloads:
       match: {{envoy_http_conn_manager_prefix: {PREFIX}}}
     replicas: {{min: 0, max: 1, cold_start_seconds: 3}}
     window_seconds: 10
-    idle: {{timeout_seconds: 1}}
+    idle: {{timeout_seconds: 6}}
     batch: {{max: 16}}
 """

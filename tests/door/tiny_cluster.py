@@ -31,6 +31,8 @@ class TinyCluster:
         self._starting: asyncio.Task[None] | None = None
         self.asked_at: float | None = None
         """When the replica was asked for."""
+        self.launched_at: float | None = None
+        """When the last one's process was begun."""
         self.ready_at: float | None = None
         self.starts = 0
 
@@ -53,7 +55,7 @@ class TinyCluster:
             await self._operator.close()
             await self._scale_to_zero()
 
-    async def until_zero(self, seconds: float = 60.0) -> None:
+    async def until_zero(self, seconds: float = 180.0) -> None:
         """Return once KEDA has taken the workload to zero."""
         async with asyncio.timeout(seconds):
             while self.replicas:  # noqa: ASYNC110  - another task's doing
@@ -86,6 +88,7 @@ class TinyCluster:
 
     async def _start(self) -> None:
         await asyncio.sleep(self._cold_start_seconds)
+        self.launched_at = time.monotonic()
         self._engine = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "scaler.lab.standin", "--port", str(self._port), "--max-num-seqs", "16"),
             stdout=asyncio.subprocess.DEVNULL,

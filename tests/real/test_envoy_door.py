@@ -33,11 +33,11 @@ async def test_every_held_request_is_answered_once(envoy: str, tmp_path: Path) -
                 await cluster.until_zero()
                 starts = cluster.starts
                 asked = [asyncio.ensure_future(first_token(session, door.url, prompt=LONG)) for _ in range(8)]
-                async with asyncio.timeout(90):
+                async with asyncio.timeout(180):
                     answered = await asyncio.gather(*asked)
                 assert cluster.starts == starts + 1
-                assert cluster.ready_at is not None
-                assert min(answered) > cluster.ready_at
+                assert cluster.launched_at is not None
+                assert min(answered) > cluster.launched_at
                 page = await _text(session, f"{cluster.engine_url}/metrics")
         finished = next(line for line in page.splitlines() if "request_success_total" in line and '"length"' in line)
         assert float(finished.rpartition(" ")[2]) == 8.0, "each of them once"
