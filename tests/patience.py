@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -41,3 +42,23 @@ async def comes_to(check: Callable[[], Awaitable[T]], seconds: float = LONG_SECO
             if time.monotonic() > deadline:
                 raise
         await asyncio.sleep(0.2)
+
+
+@asynccontextmanager
+async def seconds_at_work() -> AsyncIterator[Callable[[], float]]:
+    """Tells how many seconds have passed, less those in which this loop was not let work."""
+    passed = 0.0
+
+    async def count() -> None:
+        nonlocal passed
+        before = time.monotonic()
+        while True:
+            await asyncio.sleep(0.02)
+            now = time.monotonic()
+            passed, before = passed + min(now - before, 0.1), now
+
+    counting = asyncio.create_task(count())
+    try:
+        yield lambda: passed
+    finally:
+        counting.cancel()

@@ -21,7 +21,7 @@ from scaler.consume.engine_http import EngineHttp
 
 
 @asynccontextmanager
-async def serving(*routes: web.RouteDef, timeout_seconds: float = 2.0) -> AsyncIterator[EngineHttp]:
+async def serving(*routes: web.RouteDef, timeout_seconds: float = 30.0) -> AsyncIterator[EngineHttp]:
     """A real server on loopback with these routes, and a client of it."""
     app = web.Application()
     app.add_routes(routes)

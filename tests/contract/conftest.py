@@ -32,7 +32,7 @@ from scaler.serve.snapshot import Snapshot
 from scaler.signals.model import Signals
 
 #: The longest a test waits for something that must come.
-PATIENCE = 10.0
+PATIENCE = 60.0
 
 
 def decided(

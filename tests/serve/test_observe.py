@@ -23,7 +23,7 @@ from tests.signals.timeline import Timeline, down
 from tests.signals.timeline import pod as pod_page
 
 
-def declared(url: str, workloads: str, timeout_seconds: float = 1.0) -> Workloads:
+def declared(url: str, workloads: str, timeout_seconds: float = 30.0) -> Workloads:
     sources = f"sources: {{main: {{url: '{url}', timeout_seconds: {timeout_seconds}}}}}\nworkloads:\n"
     return Workloads(PolicyFile.parse("p.yaml", sources + workloads), tick_seconds=5.0)
 

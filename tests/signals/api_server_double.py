@@ -145,7 +145,7 @@ class ClusterDouble:
         watching = "watch" in request.query
         self.asked.append((group, name, "watch" if watching else "get" if rest else "list"))
         if self.silent:
-            await asyncio.sleep(30)
+            await asyncio.sleep(60)
         if name in self.forbidden or "*" in self.forbidden:
             return _status(403, f'{name} is forbidden: User "scaler" cannot do that')
         self.selectors.add(request.query.get("labelSelector", ""))

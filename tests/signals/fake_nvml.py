@@ -278,7 +278,7 @@ class FakeNvml:
 class Machine:
     """A machine with a fake NVML and a clock of its own."""
 
-    def __init__(self, *gpus: FakeGpu, timeout_seconds: float = 5.0) -> None:
+    def __init__(self, *gpus: FakeGpu, timeout_seconds: float = 60.0) -> None:
         self.nvml = FakeNvml(*gpus)
         self.seconds = 0.0
         self.local = LocalGpus(timeout_seconds=timeout_seconds, load=lambda: self.nvml, mono=lambda: self.seconds)

@@ -30,7 +30,7 @@ def at(*hosts: str) -> Resolved:
 
 def answers(lookup: Callable[[str], Iterable[str]]) -> Answer:
     """What a resolver with this lookup makes of it."""
-    return asyncio.run(Resolver(lookup).resolve_dns(NAME, 8000, timeout=5))
+    return asyncio.run(Resolver(lookup).resolve_dns(NAME, 8000, timeout=60))
 
 
 def judged(*given: Answer, config: Scrape = DNS) -> Urls:
@@ -84,7 +84,7 @@ def test_a_name_server_in_trouble_is_no_answer(error: OSError, reason: str) -> N
 
 
 def test_a_name_that_cannot_be_one_is_no_answer() -> None:
-    answer = asyncio.run(Resolver().resolve_dns("a" * 70 + ".svc", 8000, timeout=5))
+    answer = asyncio.run(Resolver().resolve_dns("a" * 70 + ".svc", 8000, timeout=60))
 
     assert isinstance(answer, ResolveFailure)
 
@@ -106,13 +106,13 @@ async def test_a_silent_name_server_holds_up_neither_the_loop_nor_its_threads() 
     stuck = Stuck()
     resolver = Resolver(stuck)
     began = time.monotonic()
-    waiting = asyncio.gather(*(resolver.resolve_dns(f"name-{n}", 8000, timeout=0.2) for n in range(40)))
+    waiting = asyncio.gather(*(resolver.resolve_dns(f"name-{n}", 8000, timeout=1.0) for n in range(40)))
     # The pool that the store writes through has fewer threads than that.
     assert await asyncio.to_thread(lambda: "free") == "free"
     failures = await waiting
 
-    assert set(failures) == {ResolveFailure("no name server answered within 0.2 s")}
-    assert time.monotonic() - began < 5
+    assert set(failures) == {ResolveFailure("no name server answered within 1 s")}
+    assert time.monotonic() - began < 20  # one after the other they would take 40
     stuck.released.set()
 
 
@@ -123,7 +123,7 @@ async def test_a_lookup_under_way_is_waited_for_and_not_started_twice() -> None:
         assert isinstance(await resolver.resolve_dns(NAME, 8000, timeout=0.05), ResolveFailure)
     stuck.released.set()
 
-    assert await resolver.resolve_dns(NAME, 8000, timeout=5) == at("10.0.0.7")
+    assert await resolver.resolve_dns(NAME, 8000, timeout=60) == at("10.0.0.7")
     assert stuck.asked == 1
 
 
@@ -142,7 +142,7 @@ def test_a_process_can_end_while_a_name_server_is_silent() -> None:
     stuck = Stuck()
     began = time.monotonic()
     asyncio.run(Resolver(stuck).resolve_dns(NAME, 8000, timeout=0.05))
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 20  # it is silent for 30
 
     stuck.released.set()  # and an answer that comes after the loop has ended is no error
     for thread in threading.enumerate():

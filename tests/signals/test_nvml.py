@@ -332,7 +332,7 @@ async def test_one_attribute_that_fails_costs_only_itself(machine: Callable[...,
 async def test_a_stuck_call_holds_nobody_up_and_no_second_round_is_begun(
     machine: Callable[..., Machine], log: CapturingLogger
 ) -> None:
-    here = machine(whole(0), timeout_seconds=0.1)
+    here = machine(whole(0), timeout_seconds=1.0)
     assert (await here.at(0)).up
     before = {thread.ident for thread in threading.enumerate()}
     here.nvml.blocks_until = threading.Event()  # G
@@ -341,7 +341,7 @@ async def test_a_stuck_call_holds_nobody_up_and_no_second_round_is_begun(
     began = time.monotonic()
     answers = await asyncio.gather(*(here.at(second) for second in range(1, 21)))
     answers.extend([await here.at(second) for second in range(21, 90)])
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20  # each with a time limit of its own would take 70
     assert {(told.up, told.reason, told.readings) for told in answers} == {(False, TIMED_OUT, ())}
     assert here.nvml.calls["nvmlDeviceGetCount"] == rounds + 1
     assert {thread.ident for thread in threading.enumerate()} <= before

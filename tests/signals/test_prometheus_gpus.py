@@ -47,7 +47,7 @@ class Asking:
 
     def __init__(self, fake: FakePrometheus, session: aiohttp.ClientSession) -> None:
         self.fake, self.now, self._session = fake, 1000.0, session
-        self.series = GpuSeries("main", Api(PrometheusServer(url=fake.url, timeout_seconds=1)))
+        self.series = GpuSeries("main", Api(PrometheusServer(url=fake.url, timeout_seconds=30)))
         self.gpus: list[Gpu] = []
         self.warnings: tuple[str, ...] = ()
         fake.respond = self._respond

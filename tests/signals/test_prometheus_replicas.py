@@ -34,7 +34,7 @@ class Line:
 
     def __init__(self, fake: FakePrometheus, session: aiohttp.ClientSession) -> None:
         self.fake, self._session = fake, session
-        self._source = Source("main", Api(PrometheusServer(url=fake.url, timeout_seconds=1)))
+        self._source = Source("main", Api(PrometheusServer(url=fake.url, timeout_seconds=30)))
         self._history = History()
         self._replicas: Mapping[str, Replica] = {}
         self.found = Found()

@@ -70,13 +70,13 @@ def answer(body: bytes, *headers: str, status: str = "200 OK") -> bytes:
     return "\r\n".join([f"HTTP/1.1 {status}", "Connection: close", *headers, "", ""]).encode() + body
 
 
-async def read(*urls: str, timeout_seconds: float = 5.0, model_name: str | None = None) -> list[object]:
+async def read(*urls: str, timeout_seconds: float = 30.0, model_name: str | None = None) -> list[object]:
     async with aiohttp.ClientSession() as session:
         return await read_in(session, *urls, timeout_seconds=timeout_seconds, model_name=model_name)
 
 
 async def read_in(
-    session: aiohttp.ClientSession, *urls: str, timeout_seconds: float = 5.0, model_name: str | None = None
+    session: aiohttp.ClientSession, *urls: str, timeout_seconds: float = 30.0, model_name: str | None = None
 ) -> list[object]:
     loop = asyncio.get_running_loop()
     config = Scrape(urls=urls, timeout_seconds=timeout_seconds, model_name=model_name)
