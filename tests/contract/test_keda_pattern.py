@@ -22,6 +22,7 @@ from scaler.serve.store import MemoryStore
 from scaler.serve.workloads import Workload, Workloads
 from scaler.signals.observation import Demand, EngineSample, Observation
 from tests.contract.keda_client import Operator, Told, scaled_object
+from tests.ports import free_port
 
 TICK = 0.2
 PUSHED = {"pushEnabled": "true", "replicasMax": "9", "idleTimeoutSeconds": "60"}
@@ -76,7 +77,7 @@ async def start(engines: Engines, port: int = 0) -> Scaler:
 
 @pytest.fixture
 async def scaler() -> AsyncIterator[Scaler]:
-    running = await start(Engines())
+    running = await start(Engines(), free_port())  # it may begin anew there
     yield running
     await running.stop()
 
@@ -194,7 +195,11 @@ class TestStreams:
         await asyncio.sleep(4 * TICK)
         for workload in map(scaler.workloads.get, ("prod/streamed", "prod/polled")):
             assert workload is not None
-        gone = [workload.name for workload in scaler.workloads.forget_unasked(2 * TICK)]
+        gone: list[str] = []
+        async with asyncio.timeout(60):
+            while not gone:  # time in which nobody was let ask does not count
+                gone = [workload.name for workload in scaler.workloads.forget_unasked(2 * TICK)]
+                await asyncio.sleep(TICK)
         assert gone == ["prod/polled"]
         await stream.stop()
 
@@ -212,7 +217,7 @@ class TestEditing:
     async def test_two_triggers_are_a_conflict_for_as_long_as_they_disagree(
         self, scaler: Scaler, operator: Operator, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("scaler.serve.workloads.CONFLICT_SECONDS", 3.0)
+        monkeypatch.setattr("scaler.serve.workloads.CONFLICT_SECONDS", 8.0)
         first, second = (scaled_object("llm", metadata=PUSHED | {"replicasMin": least}) for least in ("2", "3"))
         await operator.check(first)
         for trigger in (second, first):
@@ -222,7 +227,7 @@ class TestEditing:
             await operator.check(second)
         assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
         assert "two triggers" in (caught.value.details() or "")
-        await asyncio.sleep(3.1)  # the second trigger is deleted
+        await asyncio.sleep(8.1)  # the second trigger is deleted
         await operator.check(first)
         await asyncio.sleep(2 * TICK)
         assert (await operator.check(first)).thousandths == 2000
