@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from typer.testing import CliRunner, Result
 from scaler.cli import app
 from scaler.policy.layers import PolicyFile
 from scaler.probe.prometheus import names_query
+from tests.ports import free_port
 from tests.signals.fake_prometheus import vector
 from tests.signals.test_scrape import serving
 
@@ -82,10 +82,7 @@ async def test_an_answer_that_cannot_be_used_says_why(response: Callable[[], web
 
 
 def test_nobody_there_is_exit_status_2() -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{free.getsockname()[1]}/metrics"
-    result = probe(url)
+    result = probe(f"http://127.0.0.1:{free_port()}/metrics")
     assert result.exit_code == 2
     assert "connection refused" in result.stderr
 

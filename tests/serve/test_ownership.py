@@ -32,6 +32,7 @@ from scaler.serve.redis_link import RedisLink
 from scaler.serve.store import StoredWorkload, boot_seconds, read_boot_id, to_json
 from scaler.serve.succession import inherit
 from scaler.serve.workloads import Workload, Workloads
+from tests.ports import free_port
 from tests.serve.tide import snapshot
 
 names = st.lists(st.text("abc/-", min_size=1, max_size=6), unique=True, max_size=40)
@@ -382,7 +383,7 @@ class TestWhetherThereIsARedis:
     """Only a refusal is proof that there is none."""
 
     async def test_a_port_that_refuses_has_none(self) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as listening:
+        with socket.create_server(("127.0.0.1", free_port())) as listening:
             port = listening.getsockname()[1]
             assert not await RedisLink(f"redis://127.0.0.1:{port}").refuses()  # silent, but there
         assert await RedisLink(f"redis://127.0.0.1:{port}").refuses()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import socket
 import ssl
 import subprocess
 from collections.abc import Awaitable, Callable
@@ -18,6 +17,7 @@ from scaler.policy.prometheus import PrometheusServer
 from scaler.signals.prometheus import api
 from scaler.signals.prometheus.answer import Answer
 from scaler.signals.prometheus.api import Api, QueryError
+from tests.ports import free_port
 from tests.signals.fake_prometheus import UNIX, FakePrometheus, serving, vector
 
 
@@ -97,11 +97,8 @@ async def test_an_answer_that_is_too_large_is_refused(monkeypatch: pytest.Monkey
 
 
 async def test_a_server_that_is_not_there_is_named_as_such() -> None:
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        port = unused.getsockname()[1]
     with pytest.raises(QueryError, match="connection refused"):
-        await ask(f"http://127.0.0.1:{port}")
+        await ask(f"http://127.0.0.1:{free_port()}")
 
 
 async def test_a_token_file_is_read_again_when_it_changes(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from scaler.policy.model import Scrape
 from scaler.signals.observation import EngineSample, ReadFailure
 from scaler.signals.preset import load_preset
 from scaler.signals.scrape import LARGEST_BODY_BYTES, scrape
+from tests.ports import free_port
 
 BODY = (Path(__file__).parent / "bodies" / "vllm-0.32-load.txt").read_bytes()
 
@@ -184,10 +185,7 @@ async def test_bytes_that_are_not_text_cost_their_line_only() -> None:
 
 
 async def test_nobody_listening_is_connection_refused() -> None:
-    with socket.socket() as closed:
-        closed.bind(("127.0.0.1", 0))
-        port = closed.getsockname()[1]
-    (failure,) = await read(f"http://127.0.0.1:{port}/metrics")
+    (failure,) = await read(f"http://127.0.0.1:{free_port()}/metrics")
     assert isinstance(failure, ReadFailure)
     assert failure.reason == "connection refused"
 
