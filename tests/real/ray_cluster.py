@@ -32,7 +32,7 @@ HERE = Path(__file__).parent
 CACHE = HERE.parents[1] / ".cache"
 REQUIREMENTS = HERE / "ray-requirements.txt"
 #: Seen: 8 s, and 4 s for the application; 33 s in all on a machine with six times as much work as cores.
-READY_SECONDS = 120.0
+READY_SECONDS = 300.0
 STOP_SECONDS = 3.0
 
 #: One deployment that puts requests together, and says of each how many were answered with it.

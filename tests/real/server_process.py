@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 #: For a server that starts in a second or two: a machine may stand still for long.
-READY_SECONDS = 60.0
+READY_SECONDS = 180.0
 #: After SIGTERM, before SIGKILL; and after that.
-STOP_SECONDS = 15.0
+STOP_SECONDS = 30.0
 
 
 class StartFailed(Exception):  # noqa: N818
