@@ -50,13 +50,13 @@ $(stamp): pyproject.toml
 run: $(stamp)
 	@$(bin)/python -m scaler.lab.run $(if $(ENGINE),--engine '$(ENGINE)')
 
-# As many at once as there are cores; but not those of real servers, which want the cores for themselves.
+# As many at once as there are cores; but not those of tests/real, whose servers want the cores for themselves.
 test: lint
 ifdef ARGS
 	$(bin)/pytest $(ARGS)
 else
-	$(bin)/pytest -n auto --dist loadfile -m 'not real'
-	$(bin)/pytest -m real --durations=20
+	$(bin)/pytest -n auto --dist loadfile --ignore=tests/real
+	$(bin)/pytest tests/real --durations=20
 endif
 
 lint: $(stamp)

@@ -10,8 +10,8 @@ import structlog
 from scaler.control.model import LoadState, Mode, Target, Targets
 from scaler.serve.effects import begun, measure_effects
 from scaler.serve.quantities import plain_value
+from scaler.serve.sentences import decided_sentence
 from scaler.serve.snapshot import NOT_KEPT, Adjustment, Snapshot
-from scaler.serve.words import decided_sentence
 from scaler.serve.workloads import Workload
 from scaler.signals.model import status
 

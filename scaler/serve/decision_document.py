@@ -8,9 +8,9 @@ from typing import Any
 from scaler.control.model import Decision, Reason, Suppressed
 from scaler.serve.effects import effect_document
 from scaler.serve.plain_json import finite, instant, plain
+from scaler.serve.sentences import decided_sentence, suppressed_sentence
 from scaler.serve.signal_document import unit_of
 from scaler.serve.snapshot import Adjustment
-from scaler.serve.words import decided_sentence, suppressed_sentence
 
 Document = dict[str, Any]
 

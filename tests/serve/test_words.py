@@ -8,7 +8,8 @@ import pytest
 
 from scaler.control.model import Admission, Cause, Code, LoadState, Reason, Suppressed, Target, Targets
 from scaler.serve.quantities import compared, duration, number, phrase, plain_value, quantity
-from scaler.serve.words import ADMISSIONS, CAUSES, STATES, WORDINGS, sentence, suppressed_sentence
+from scaler.serve.sentences import sentence, suppressed_sentence
+from scaler.serve.words import ADMISSIONS, CAUSES, STATES, WORDINGS
 from scaler.signals.model import CATALOG, Interval, Known, Latency, Stale, Unknown
 
 TARGETS = Targets(replicas=2, active=True, batch=32, token_budget=1024, admission=Admission.HOLD)
