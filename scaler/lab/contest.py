@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gc
 import math
+import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import cache
 from itertools import repeat
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
+from threading import Thread
 
 from scaler.control.season import NO_SEASON, Season
 from scaler.lab.fleet import Request
@@ -120,8 +122,7 @@ def contest(
     rows: list[Row] = []
     # Longest first, or one process has much left to do when the others have nothing.
     tasks = [(name, seed) for name in sorted(names, key=_ticks, reverse=True) for seed in seeds]
-    # A run drops what it made without leaving a cycle, so that a collector finds nothing, for a ninth of the time.
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=gc.disable) as pool:
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_begin) as pool:
         truths = dict(zip(names, pool.map(truth_of, names, repeat(folder)), strict=True))
         cells = [pool.submit(score_cells, name, truths[name], policies, knobs, seed, folder) for name, seed in tasks]
         for cell in as_completed(cells):
@@ -129,6 +130,21 @@ def contest(
             done(rows[-1].scenario, len(cell.result()))
     order = {name: index for index, name in enumerate(names)}
     return sorted(rows, key=lambda row: (order[row.scenario], policies.index(row.policy), row.knob, row.seed))
+
+
+def _begin() -> None:
+    """What a process does before its first cell."""
+    # A run drops what it made without leaving a cycle, so that a collector finds nothing, for a ninth of the time.
+    gc.disable()
+    # Whoever is killed ends no process that it began, and these would work on, and then wait for ever.
+    Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
 
 
 def _ticks(name: str) -> float:
