@@ -44,12 +44,13 @@ RUNNING_DEVIATIONS = 1.0
 class FlowNeed:
     """The load in replicas (a fraction, >= 0) and the term of the law that asked loudest.
 
-    ``rates_known`` False: no μ* yet, the in-flight stand-in was used.
+    ``rates_known`` False: no μ* yet, the in-flight stand-in was used. ``drain`` is what of it the backlog asks for.
     """
 
     replicas: float
     reason: Reason
     rates_known: bool
+    drain: float = 0.0
 
 
 @frozen
@@ -119,7 +120,7 @@ def flow_need(
             if math.ceil(served) < math.ceil(served + drain):
                 # The queue is what asks for the last replica: then it is the reason to give.
                 name, code, value = "waiting", Code.BACKLOG, waiting + pending
-            return FlowNeed(served + drain, Reason(code, Target.REPLICAS, name, value, each), rates_known=True)
+            return FlowNeed(served + drain, Reason(code, Target.REPLICAS, name, value, each), True, drain)
     return FlowNeed(occupied, Reason(Code.RUNNING, Target.REPLICAS, "running", value, each), mu is not None)
 
 

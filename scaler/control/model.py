@@ -102,6 +102,7 @@ class Code(StrEnum):
     BUDGET_SPENT = "budget_spent"  # and nobody is held back for it
     BUDGET_FLOOR = "budget_floor"  # the floor stands although the budget is spent
     DOWN_WINDOW = "down_window"  # held at the highest need of the last minutes
+    TRIFLE = "trifle"  # so little of a replica buys none
     UNPROVEN = "unproven"  # no fewer on the strength of a capacity that is a guess
     DOWN_STEP = "down_step"  # at most half per step
     JUMP = "jump"

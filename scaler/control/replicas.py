@@ -24,6 +24,9 @@ from scaler.value import frozen
 
 #: Room for floating-point dust before rounding up to a whole replica.
 _DUST = 1e-9
+#: So much of a replica is not worth one more: the room that the others keep for chance takes it. (Lab: 1.3 % fewer
+#: GPU-hours for as many promises kept, 6 % where two or three do it all. By 0.15 ``ramp-llm-d`` lost 1.5 points.)
+TRIFLE = 0.1
 #: A latency step helped if the breached P95 fell below this share of what it was.
 HELPED_SHARE = 0.9
 
@@ -48,7 +51,7 @@ class ReplicaMove:
 def move_replicas(situation: Situation, cause: Cause | None, jump: JumpSeen | None) -> ReplicaMove:
     """The replica target of this tick."""
     memory, elapsed = situation.memory, situation.elapsed_seconds
-    need, reason = whole_need(situation)
+    need, reason, trifle = whole_need(situation)
     jump_seconds, jump_replicas = _hold_jump(situation, jump)
     if jump is not None:
         value, threshold = jump_reason(jump, situation)
@@ -71,6 +74,7 @@ def move_replicas(situation: Situation, cause: Cause | None, jump: JumpSeen | No
     # An active workload has at least one replica; below that there is nothing to hold back.
     bounded, held = _paced(situation, max(need, situation.floor, 1), needs)
     suppressed += held
+    suppressed += (each for each in trifle if bounded == each.kept)
     reasons = [reason] if reason and need == bounded else []
     if need < situation.floor == bounded:
         reasons.append(Reason(Code.FLOOR, Target.REPLICAS, "floor", float(situation.floor), float(need)))
@@ -108,13 +112,20 @@ def over_ceiling(situation: Situation, target: Target, wanted: float, ceiling: f
 _JUMP_SIGNAL = "arrivals_recent_per_second"
 
 
-def whole_need(situation: Situation) -> tuple[int, Reason | None]:
-    """The flow law's need in whole replicas, at least one while anything is wanted, and its reason."""
+def whole_need(situation: Situation) -> tuple[int, Reason | None, list[Suppressed]]:
+    """The flow law's need in whole replicas, at least one while anything is wanted, and its reason. No replica is
+    bought for a trifle of one.
+    """
     flow = situation.flow
     whole = math.ceil(flow.replicas - _DUST)
     if whole == 0:
-        return (1, Reason(Code.TRAFFIC, Target.REPLICAS)) if wants_service(situation) else (0, None)
-    return whole, flow.reason
+        wanted = wants_service(situation)
+        return int(wanted), Reason(Code.TRAFFIC, Target.REPLICAS) if wanted else None, []
+    trifle = flow.replicas <= whole - 1 + TRIFLE and flow.drain <= TRIFLE
+    if not trifle or whole <= max(situation.replicas, 1):
+        return whole, flow.reason, []
+    held = Suppressed(Code.TRIFLE, Target.REPLICAS, whole, whole - 1, "needed_replicas", flow.replicas, whole - 1)
+    return whole - 1, flow.reason, [held]
 
 
 def _not_loading(situation: Situation) -> list[Suppressed]:

@@ -99,6 +99,10 @@ WORDINGS: Mapping[Code, Wording] = {
     Code.DOWN_WINDOW: Wording(
         "kept at the highest need of the last minutes: {same}", held="the highest need of the last minutes"
     ),
+    Code.TRIFLE: Wording(
+        "so little of one more replica is left to the others' room: {same}",
+        held="a tenth of a replica is left to the others' room",
+    ),
     Code.UNPROVEN: Wording(
         "what a replica serves is a guess, so no fewer than were seen to do: {same}",
         "{measured}, and what a replica serves is a guess: no more than {target} each, {same}",

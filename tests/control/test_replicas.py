@@ -126,6 +126,20 @@ def test_the_reason_is_the_queue_where_the_queue_asks_for_the_last_replica() -> 
     Timeline(POLICY).at("0s", **load(9, waiting=120)).expect(replicas=2).because(Code.BACKLOG)
 
 
+def test_a_tenth_of_a_replica_buys_none_and_what_there_is_is_not_given_back_for_it() -> None:
+    one = Timeline(POLICY).at("0s", **load(10.9)).expect(need=1, replicas=1).held_back(Code.TRIFLE)
+    one.at("10m").expect(replicas=1).at("10m5s", **load(11.2)).expect(need=2, replicas=2)
+    there = Timeline(POLICY).at("0s", **load(30.9, ready=4)).at("10m").expect(need=4, replicas=4)
+    there.at("10m5s", **load(30, ready=4)).at("15m10s").expect(replicas=3)
+    Timeline(POLICY).at("0s", **load(30.9, ready=3)).expect(need=3, replicas=3)
+
+
+def test_a_queue_is_no_trifle() -> None:
+    Timeline(POLICY).at("0s", **load(9, waiting=120)).expect(need=2)  # 0.9 + 0.2: without that queue one would do
+    Timeline(POLICY).at("0s", **load(9, waiting=50)).expect(need=1)
+    Timeline(POLICY).at("0s", **load(9.6, waiting=30)).expect(need=1).held_back(Code.TRIFLE)
+
+
 def test_at_one_replica_nothing_is_held_back() -> None:
     timeline = Timeline(Policy(replicas=ReplicaRange(max=4))).at("0s", **load(0, running=0)).at("20m")
     assert {held.target.value for held in timeline.decision.suppressed} <= {"active"}  # type: ignore[union-attr]

@@ -66,7 +66,7 @@ def test_a_jump_ends_it_in_the_same_tick() -> None:
 def test_what_has_its_ordinary_room_again_is_in_the_mode_no_more() -> None:
     timeline = scaled_in().at("38m", **load(0.9, 1)).at("39m")
     assert "scale_in" not in lasting(timeline.memory)
-    timeline.at("40m", **load(1.05, 1)).expect(replicas=2)
+    timeline.at("40m", **load(1.2, 1)).expect(replicas=2)
 
 
 def test_the_floor_stands() -> None:
