@@ -27,6 +27,8 @@ _DUST = 1e-9
 #: So much of a replica is not worth one more: the room that the others keep for chance takes it. (Lab: 1.3 % fewer
 #: GPU-hours for as many promises kept, 6 % where two or three do it all. By 0.15 ``ramp-llm-d`` lost 1.5 points.)
 TRIFLE = 0.1
+#: After so long with the same replicas and no trouble one fewer is tried, though what a replica serves is a guess.
+UNTESTED_SECONDS = 1800.0
 #: A latency step helped if the breached P95 fell below this share of what it was.
 HELPED_SHARE = 0.9
 
@@ -259,11 +261,9 @@ def _paced(situation: Situation, need: int, needs: tuple[tuple[float, int], ...]
         )
         suppressed.append(held)
     shown = shown_sequences(situation.policy, situation.memory, situation.signals, situation.capacity)
-    running = situation.running_mean or 0.0
-    if shown is not None and target < (proven := min(current, math.ceil(running / shown - _DUST))):
-        suppressed.append(
-            Suppressed(Code.UNPROVEN, Target.REPLICAS, target, proven, "busiest_running", running / target, shown)
-        )
+    if shown is not None and target < (proven := _proven(situation, shown)):
+        each = (situation.running_mean or 0.0) / target
+        suppressed.append(Suppressed(Code.UNPROVEN, Target.REPLICAS, target, proven, "running_each", each, shown))
         target = proven
     half = math.ceil(current / 2)
     since = situation.memory.since_replicas_down_seconds
@@ -273,6 +273,17 @@ def _paced(situation: Situation, need: int, needs: tuple[tuple[float, int], ...]
         suppressed.append(Suppressed(Code.DOWN_STEP, Target.REPLICAS, target, least, remaining_seconds=left or None))
         target = least
     return target, suppressed
+
+
+def _proven(situation: Situation, shown: float) -> int:
+    """The fewest replicas that run no more than ``shown`` each; one fewer than there are once nothing has happened for
+    long: a load that stays the same, or that no window can judge, would never show more, and of few replicas one is
+    more than a quarter.
+    """
+    kinds, most = situation.memory.learned, situation.replicas
+    if kinds and kinds[0].undisturbed_seconds >= UNTESTED_SECONDS and situation.ready == kinds[0].window_ready <= most:
+        most -= 1
+    return min(most, math.ceil((situation.running_mean or 0.0) / shown - _DUST))
 
 
 def _needed_lately(situation: Situation, need: int, needs: tuple[tuple[float, int], ...]) -> tuple[int, float | None]:

@@ -105,8 +105,7 @@ WORDINGS: Mapping[Code, Wording] = {
     ),
     Code.UNPROVEN: Wording(
         "what a replica serves is a guess, so no fewer than were seen to do: {same}",
-        "{measured}, and what a replica serves is a guess: no more than {target} each, {same}",
-        "no replica was yet seen to serve that many",
+        "what a replica serves is a guess, so {target} sequences each are tried before {count}: {same}",
     ),
     Code.DOWN_STEP: Wording("going down at most half at a time: {same}", held="at most half go at a time"),
     Code.JUMP: Wording("the load jumped: {same} at once", "{compared}, a jump: {same} at once"),

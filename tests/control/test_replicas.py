@@ -1,8 +1,10 @@
 """Demand is a flow, a backlog is a stock."""
 
+import pytest
+
 from scaler.control.model import Code, LoadState
 from scaler.policy.model import Batch, Capacity, Objectives, Policy, ReplicaRange
-from scaler.signals.model import NotApplicable
+from scaler.signals.model import Interval, Latency, NotApplicable, Unknown
 from tests.control.timeline import Timeline, latency
 
 POLICY = Policy(
@@ -63,9 +65,15 @@ def test_up_is_immediate_and_down_waits_for_the_highest_need_of_five_minutes() -
 
 def guessed(**more: object) -> Timeline:
     """Eight replicas of unknown capacity with twelve sequences each, which 32 at once would be three replicas for."""
-    policy = Policy(objectives=Objectives(tpot_seconds=0.1), replicas=ReplicaRange(max=50), batch=Batch(max=64))
-    busy = load(6, running=96, ready=8, e2e=latency(16, mean=16), queue=latency(0.1, mean=0), tpot=latency(0.05))
-    return Timeline(policy).at("0s", **busy | dict(identity="a model") | more).expect(need=3, replicas=8)
+    objectives = Objectives(tpot_seconds=0.1, ttft_seconds=1.0 if "ttft" in more else None)
+    policy = Policy(objectives=objectives, replicas=ReplicaRange(max=50), batch=Batch(max=64))
+    return Timeline(policy).at("0s", **busy(**more))
+
+
+def busy(**more: object) -> dict[str, object]:
+    """Their signals."""
+    known = dict(e2e=latency(16, mean=16), queue=latency(0.1, mean=0), tpot=latency(0.05), identity="a model")
+    return load(6, running=96, ready=8) | known | more
 
 
 def test_a_guess_takes_no_replica_away_of_which_more_is_asked_than_any_has_shown() -> None:
@@ -80,6 +88,27 @@ def test_a_guess_takes_no_replica_away_of_which_more_is_asked_than_any_has_shown
 def test_a_guess_that_nothing_will_test_is_as_good_as_it_gets() -> None:
     guessed(tpot=NotApplicable("not told")).at("8m").expect(need=3, replicas=3)
     guessed(identity=None).at("8m").expect(need=3, replicas=3)
+
+
+@pytest.mark.parametrize(
+    "unjudged",
+    [
+        {"tpot": latency(0.05, samples=10)},  # too few finish in a minute
+        {"tpot": Latency(Interval(0.02, 0.05), Interval(0.09, 0.11), Interval(0.1, 0.15), 0.05, 100)},  # its bucket
+        {"tpot": Unknown("not in the metrics")},
+        {"e2e": NotApplicable("llama.cpp measures no whole requests")},
+    ],
+)
+def test_what_no_window_can_judge_is_tried_one_by_one(unjudged: dict[str, object]) -> None:
+    timeline = guessed(**unjudged).at("29m").expect(replicas=8).at("31m").expect(replicas=7)
+    timeline.at("65m").expect(replicas=7)  # the eighth is still there: what seven do is not seen
+    timeline.at("66m", **busy(**unjudged | {"ready": 7})).at("95m").expect(replicas=7).at("97m").expect(replicas=6)
+
+
+def test_of_few_replicas_one_may_go_though_it_is_more_than_a_quarter() -> None:
+    """Of two one can never go by quarters, and a load that stays the same teaches no line."""
+    timeline = guessed(**load(1.2, running=20, ready=2)).at("29m").expect(need=1, replicas=2).held_back(Code.UNPROVEN)
+    timeline.at("31m").expect(replicas=1)
 
 
 def test_what_is_idle_goes_though_nothing_was_shown() -> None:
