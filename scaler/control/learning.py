@@ -18,7 +18,7 @@ from scaler.control.learned import (
 )
 from scaler.control.model import Memory
 from scaler.policy.model import Policy
-from scaler.signals.model import Latency, Signals, Verdict, is_zero, known_value
+from scaler.signals.model import Latency, NotApplicable, Signals, Verdict, is_zero, known_value
 
 #: A batch binds when this share of it is in use.
 BINDING_SHARE = 0.8
@@ -70,7 +70,8 @@ def _point(policy: Policy, learned: Learned, signals: Signals, residence: float)
     if tpot is None or tpot.samples < SAMPLES_FOR_MEAN or running <= 0 or not steady(learned, residence):
         return None
     verdicts = [_verdict(tpot, tpot_objective(policy, signals))]
-    if policy.objectives.ttft_seconds is not None:
+    # An engine that measures no TTFT (TGI) is judged by the rest: else nothing it does would ever meet its objectives.
+    if policy.objectives.ttft_seconds is not None and not isinstance(signals.ttft_seconds, NotApplicable):
         verdicts.append(_verdict(known_value(signals.ttft_seconds), policy.objectives.ttft_seconds))
     met = all(verdict == "met" for verdict in verdicts)
     breached = "breached" in verdicts and known_value(signals.waiting) == 0

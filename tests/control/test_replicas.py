@@ -111,6 +111,10 @@ def test_of_few_replicas_one_may_go_though_it_is_more_than_a_quarter() -> None:
     timeline.at("31m").expect(replicas=1)
 
 
+def test_an_engine_that_measures_no_ttft_shows_what_it_serves() -> None:
+    guessed(ttft=NotApplicable("TGI measures none")).at("8m").expect(replicas=7)
+
+
 def test_what_is_idle_goes_though_nothing_was_shown() -> None:
     few = load(0.1, running=2, ready=8, e2e=latency(16, mean=16), queue=latency(0.1, mean=0), tpot=latency(0.02))
     guessed().at("5s", **few, identity="a model").at("15m").expect(replicas=1)
