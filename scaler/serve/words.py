@@ -100,8 +100,8 @@ WORDINGS: Mapping[Code, Wording] = {
         "kept at the highest need of the last minutes: {same}", held="the highest need of the last minutes"
     ),
     Code.TRIFLE: Wording(
-        "so little of one more replica is left to the others' room: {same}",
-        held="a tenth of a replica is left to the others' room",
+        "a tenth of a replica more is left to the room that the others keep for chance: {same}",
+        "{count} replicas are needed, and a tenth is left to the room that the others keep for chance: {same}",
     ),
     Code.UNPROVEN: Wording(
         "what a replica serves is a guess, so no fewer than were seen to do: {same}",

@@ -99,6 +99,11 @@ def test_a_batch_the_engine_keeps_is_not_told_as_a_number() -> None:
             "wanted 1 replica, kept 4: the highest need of the last minutes, 2 min 5 s left",
         ),
         (
+            Suppressed(Code.TRIFLE, Target.REPLICAS, 3, 2, "needed_replicas", 2.05, 2.0),
+            "wanted 3 replicas, kept 2: 2.05 replicas are needed, and a tenth is left to the room that the others keep "
+            "for chance",
+        ),
+        (
             Suppressed(Code.UNPROVEN, Target.REPLICAS, 3, 7, "running_each", 32.0, 15.0),
             "wanted 3 replicas, kept 7: what a replica serves is a guess, so 15 sequences each are tried before 32",
         ),
