@@ -44,7 +44,8 @@ RUNNING_DEVIATIONS = 1.0
 class FlowNeed:
     """The load in replicas (a fraction, >= 0) and the term of the law that asked loudest.
 
-    ``rates_known`` False: no μ* yet, the in-flight stand-in was used. ``drain`` is what of it the backlog asks for.
+    ``rates_known`` False: no μ* yet, the in-flight stand-in was used. ``drain`` is what the backlog asks for,
+    whichever term is the loudest.
     """
 
     replicas: float
@@ -99,7 +100,7 @@ def flow_need(
     running = at_least(signals.running)
     mu = capacity.requests_per_second
     occupied, value, each = _occupied(running, running_mean, capacity, uneven)
-    waiting, pending = at_least(signals.waiting), at_least(signals.pending)
+    waiting, pending, drain = at_least(signals.waiting), at_least(signals.pending), 0.0
     # On a tie the guard names it: with nothing waiting, what runs is the plainer reason.
     if mu is None:
         in_flight = running + waiting + pending
@@ -121,7 +122,7 @@ def flow_need(
                 # The queue is what asks for the last replica: then it is the reason to give.
                 name, code, value = "waiting", Code.BACKLOG, waiting + pending
             return FlowNeed(served + drain, Reason(code, Target.REPLICAS, name, value, each), True, drain)
-    return FlowNeed(occupied, Reason(Code.RUNNING, Target.REPLICAS, "running", value, each), mu is not None)
+    return FlowNeed(occupied, Reason(Code.RUNNING, Target.REPLICAS, "running", value, each), mu is not None, drain)
 
 
 def _occupied(

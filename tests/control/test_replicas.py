@@ -171,6 +171,9 @@ def test_a_queue_is_no_trifle() -> None:
     Timeline(POLICY).at("0s", **load(9, waiting=120)).expect(need=2)  # 0.9 + 0.2: without that queue one would do
     Timeline(POLICY).at("0s", **load(9, waiting=50)).expect(need=1)
     Timeline(POLICY).at("0s", **load(9.6, waiting=30)).expect(need=1).held_back(Code.TRIFLE)
+    # Nor where a little more runs, so that what runs asks louder than arrivals and queue together.
+    Timeline(POLICY).at("0s", **load(8, running=18, waiting=174)).expect(need=2)
+    Timeline(POLICY).at("0s", **load(8, running=22, waiting=174)).expect(need=2)
 
 
 def test_at_one_replica_nothing_is_held_back() -> None:
