@@ -266,6 +266,15 @@ def test_undeclared_no_more_run_than_the_kv_cache_holds_on_average() -> None:
     assert found.high == found.sequences
 
 
+def test_where_latency_says_nothing_against_it_what_the_cache_holds_is_not_halved() -> None:
+    """A night of two each whose TPOT is the same at any number: that they were two says nothing of five."""
+    memory = after(Memory(), 60, (1.0, 2.0, 1.5), tpot=bucketed(0.02, 0.015), **TEN)
+    found = estimate(memory, **TEN)
+    assert found.windows > 5
+    assert found.sequences == estimate(Memory(), **TEN).sequences
+    assert found.source == "kv_cache"
+
+
 def test_who_declares_knows_the_lengths() -> None:
     declared_five = POLICY.model_copy(update={"capacity": Capacity(sequences=5)})
     assert estimate(Memory(), declared_five, **TEN).sequences == 5
