@@ -82,7 +82,7 @@ def _kv_tokens(signals: Signals) -> tuple[float, float]:
     """Tokens in a replica's KV cache now, and those that what runs would hold by its lengths; zeros: not known."""
     use, tokens = known_value(signals.kv_use_mean_ratio), known_value(signals.kv_capacity_tokens)
     running, ready, held = known_value(signals.running), known_value(signals.ready_replicas), held_tokens(signals)
-    if use is None or tokens is None or not running or not ready or held is None:
+    if not use or tokens is None or not running or not ready or held is None:  # what runs cannot hold nothing
         return 0.0, 0.0
     return use * tokens, running / ready * held.mean
 

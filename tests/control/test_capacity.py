@@ -294,6 +294,11 @@ def test_prompts_that_begin_alike_take_less_of_the_kv_cache_than_their_lengths_s
     assert estimate(said, off, **TEN).sequences == estimate(Memory(), **TEN).sequences
 
 
+def test_an_empty_cache_of_which_sequences_run_is_no_measurement() -> None:
+    said = after(Memory(), 30, (10.0, 8.0, 12.0), **TEN, kv_use_mean_ratio=0.0)
+    assert said.learned[0].held_share == 1.0
+
+
 def test_a_line_is_not_followed_beyond_three_times_what_was_seen() -> None:
     found = estimate(after(Memory(), 60, (1.0, 2.0)))
     assert found.sequences <= 32 or found.sequences <= 3 * 2.0
