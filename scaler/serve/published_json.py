@@ -18,7 +18,7 @@ from typing import Any, get_type_hints
 
 from pydantic import TypeAdapter
 
-from scaler.control.model import Decision, Now
+from scaler.control.model import Code, Decision, Now
 from scaler.policy.model import Policy
 from scaler.serve.snapshot import Snapshot, SourceHealth
 from scaler.signals.activity import Activity
@@ -30,6 +30,7 @@ ENDPOINTS_TOLD, DETAIL_LENGTH = 200, 300
 #: Warnings told, and the characters of each.
 WARNINGS_TOLD, WARNING_LENGTH = 50, 1000
 
+_CODES = frozenset(Code)
 _DECISION: TypeAdapter[Decision] = TypeAdapter(Decision)
 _LATENCY: TypeAdapter[Latency] = TypeAdapter(Latency)
 _HEALTH: TypeAdapter[tuple[SourceHealth, ...]] = TypeAdapter(tuple[SourceHealth, ...])
@@ -87,7 +88,7 @@ def decode(text: str, decided_mono: float) -> Snapshot:
             workload=str(body["workload"]),
             policy=_policy(body["policy"]),
             signals=Signals(**told, **besides),
-            decision=_DECISION.validate_python(body["decision"]),
+            decision=_decision(body["decision"]),
             decided_at=Now(_MOMENT.validate_python(body["decided_at"]), decided_mono),
             generation=int(body["generation"]),
             valid_until=_MOMENT.validate_python(body["valid_until"]),
@@ -98,6 +99,12 @@ def decode(text: str, decided_mono: float) -> Snapshot:
         )
     except (KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError) as error:
         raise ValueError(f"no snapshot that this version can read: {error!r}") from error
+
+
+def _decision(body: dict[str, Any]) -> Decision:
+    """The decision, less what a newer version gives as a reason: its targets count all the same."""
+    known = {name: [each for each in body[name] if each["code"] in _CODES] for name in ("reasons", "suppressed")}
+    return _DECISION.validate_python(body | known)
 
 
 @lru_cache(maxsize=4096)

@@ -153,6 +153,15 @@ def test_fields_of_a_newer_version_are_ignored() -> None:
     assert decode(json.dumps(body), 100.0) == at_rest(snapshot())
 
 
+@pytest.mark.parametrize("kind", ["reasons", "suppressed"])
+def test_a_reason_of_a_newer_version_costs_no_target(kind: str) -> None:
+    """In a rolling upgrade: else the scalers of before could not answer KEDA for what a new one owns."""
+    body = json.loads(encode(snapshot()))
+    new = {"code": "tidal_lock", "target": "replicas", "wanted": 3, "kept": 2}
+    body["decision"][kind] = [*body["decision"][kind], new]
+    assert decode(json.dumps(body), 100.0) == at_rest(snapshot())
+
+
 def test_a_signal_that_is_not_told_has_no_source() -> None:
     """Told by an older version, which does not know it."""
     body = json.loads(encode(snapshot()))
