@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 
 from scaler.control.attribution import CRITICALS, WARNINGS
-from scaler.control.capacity import shown_sequences
+from scaler.control.capacity import shown_sequences, tpot_objective
 from scaler.control.cold_start import CREDIT_COLD_STARTS, overdue_seconds
 from scaler.control.evenness import pooled
 from scaler.control.jump import JumpSeen, jump_reason
@@ -27,7 +27,7 @@ _DUST = 1e-9
 #: So much of a replica is not worth one more: the room that the others keep for chance takes it. (Lab: 1.3 % fewer
 #: GPU-hours for as many promises kept, 6 % where two or three do it all. By 0.15 ``ramp-llm-d`` lost 1.5 points.)
 TRIFLE = 0.1
-#: After so long with the same replicas and no trouble one fewer is tried, though what a replica serves is a guess.
+#: After so long with the same replicas and no trouble one fewer may be tried, though what a replica serves is a guess.
 UNTESTED_SECONDS = 1800.0
 #: A latency step helped if the breached P95 fell below this share of what it was.
 HELPED_SHARE = 0.9
@@ -277,12 +277,16 @@ def _paced(situation: Situation, need: int, needs: tuple[tuple[float, int], ...]
 
 def _proven(situation: Situation, shown: float) -> int:
     """The fewest replicas that run no more than ``shown`` each; one fewer than there are once nothing has happened for
-    long: a load that stays the same, or that no window can judge, would never show more, and of few replicas one is
-    more than a quarter.
+    long, if a token that takes longer in proportion to what runs, as it does at the most, still meets its objective: a
+    load that stays the same, or that no window can judge, would never show more, and of few replicas one is more than a
+    quarter.
     """
     kinds, most = situation.memory.learned, situation.replicas
     if kinds and kinds[0].undisturbed_seconds >= UNTESTED_SECONDS and situation.ready == kinds[0].window_ready <= most:
-        most -= 1
+        tpot = known_value(situation.signals.tpot_seconds)
+        objective = tpot_objective(situation.policy, situation.signals)
+        if tpot is None or objective is None or tpot.p95.estimate * most <= objective * (most - 1):
+            most -= 1
     return min(most, math.ceil((situation.running_mean or 0.0) / shown - _DUST))
 
 

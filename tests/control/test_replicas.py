@@ -94,7 +94,7 @@ def test_a_guess_that_nothing_will_test_is_as_good_as_it_gets() -> None:
     "unjudged",
     [
         {"tpot": latency(0.05, samples=10)},  # too few finish in a minute
-        {"tpot": Latency(Interval(0.02, 0.05), Interval(0.09, 0.11), Interval(0.1, 0.15), 0.05, 100)},  # its bucket
+        {"tpot": Latency(Interval(0.02, 0.05), Interval(0.05, 0.11), Interval(0.1, 0.15), 0.05, 100)},  # its bucket
         {"tpot": Unknown("not in the metrics")},
         {"e2e": NotApplicable("llama.cpp measures no whole requests")},
     ],
@@ -107,8 +107,11 @@ def test_what_no_window_can_judge_is_tried_one_by_one(unjudged: dict[str, object
 
 def test_of_few_replicas_one_may_go_though_it_is_more_than_a_quarter() -> None:
     """Of two one can never go by quarters, and a load that stays the same teaches no line."""
-    timeline = guessed(**load(1.2, running=20, ready=2)).at("29m").expect(need=1, replicas=2).held_back(Code.UNPROVEN)
+    two = load(1.2, running=20, ready=2)
+    timeline = guessed(**two, tpot=latency(0.045)).at("29m").expect(need=1, replicas=2).held_back(Code.UNPROVEN)
     timeline.at("31m").expect(replicas=1)
+    slow = guessed(**two, tpot=latency(0.06))  # 120 ms, were it all due to what runs
+    slow.at("2h").expect(replicas=2).held_back(Code.UNPROVEN)
 
 
 def test_an_engine_that_measures_no_ttft_shows_what_it_serves() -> None:
