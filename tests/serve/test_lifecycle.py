@@ -284,11 +284,11 @@ class TestPolicyFile:
             for number in range(20):
                 least = 30 if number % 4 == 3 else number % 3 + 1
                 text = original.replace("{max: 9}", f"{{min: {least}, max: 9}}")
-                write(tmp_path / "policy.yaml", f"{text}    idle: {{timeout_seconds: {60 + number}}}\n")
                 event = (
                     "policy file refused, the one before stays in force" if least == 30 else "policy file read again"
                 )
                 wanted = len(scaler.lines(event)) + 1
+                write(tmp_path / "policy.yaml", f"{text}    idle: {{timeout_seconds: {60 + number}}}\n")
                 until(lambda event=event, wanted=wanted: len(scaler.lines(event)) >= wanted)
             stop.set()
             for thread in asking:
