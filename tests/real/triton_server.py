@@ -182,6 +182,7 @@ def serve(installation: Installation, folder: Path, *options: str, control: str 
         *("--model-control-mode", control, *(("--load-model", "*") if control == "explicit" else ()), *options),
     ]
     variables = {**os.environ, "LD_LIBRARY_PATH": str(installation.library)}
-    ready = server_process.page(f"{server.url}/v2/health/ready")
-    with server_process.running(command, log, ready, environment=variables):
+    ready, told = server_process.page(f"{server.url}/v2/health/ready"), server_process.page(server.metrics_url)
+    # The metrics have a server of their own, which begins last.
+    with server_process.running(command, log, lambda: ready() and told(), environment=variables):
         yield server
