@@ -31,7 +31,7 @@ from __future__ import annotations
 import math
 
 from scaler.control.capacity_estimate import CapacityEstimate
-from scaler.control.kv_bound import lasting_sequences
+from scaler.control.kv_bound import FULL_RATIO, lasting_sequences
 from scaler.control.learned import Learned, Limit, limit, residence_at
 from scaler.control.model import Memory
 from scaler.policy.model import Policy
@@ -45,8 +45,6 @@ DECLARED_TOLERANCE = 0.2
 MET_FACTOR = 1.25
 #: Of what runs by chance so many deviations above the mean stay within L°: 99 %.
 CHANCE_DEVIATIONS, DEFAULT_SHARE = 2.33, 0.75
-#: No more of the KV cache is counted on.
-KV_FULL_RATIO = 0.95
 #: So many at once are taken to be within any replica's means, where others are gone.
 SHOWN_LEAST = 8.0
 #: Inferred concurrency is at most so many times the highest one seen.
@@ -100,7 +98,7 @@ def _kv_room(policy: Policy, learned: Learned, signals: Signals) -> float:
     """
     share = policy.capacity.load_share
     if policy.capacity.sequences is not None:
-        return loaded(KV_FULL_RATIO * (memory_bound(signals) or math.inf), share)
+        return loaded(FULL_RATIO * (memory_bound(signals) or math.inf), share)
     return share * (lasting_sequences(signals, learned.held_share) or math.inf)
 
 

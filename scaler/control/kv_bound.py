@@ -14,7 +14,7 @@ deviations of their sum,
 How many may run *on average* is fewer: they come and go by chance, so that their number varies as well (Poisson), and
 the variance of the sum is n · (mean² + deviation²). Room is left for :data:`LASTING_DEVIATIONS` of these deviations, of
 :data:`FULL_RATIO` of the cache. (Lab, capacity undeclared: by tokens / (prompt + half the answer) instead L* was 1.4 to
-1.9 times what an 8B replica sustains, and ``ramp-llm-d`` kept 70 % of its promises instead of 99.9.)
+1.9 times what an 8B replica sustains, and ``ramp-llm-d`` kept 71 % of its promises instead of 99.6.)
 
 Where the spread is not known nothing is taken for it: then the first bound is tokens / (prompt + half the answer).
 """
