@@ -8,6 +8,8 @@ import math
 import signal
 import socket
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -47,16 +49,23 @@ async def test_nothing_is_forgotten_while_redis_is_away(redis: RedisServer) -> N
         await until(lambda: len(forgotten()) == 1 or not red.workloads.names())
 
 
+@asynccontextmanager
+async def deciding_alone(only: Scaler) -> AsyncIterator[None]:
+    """The only scaler, which owns a workload and has decided three replicas for it."""
+    async with running(only):
+        only.workloads.register("prod/m", PUSHED)
+        await until(lambda: only.ownership.owns("prod/m"))
+        await only.decide("prod/m", 3)
+        yield
+
+
 async def test_an_owner_that_acts_alone_makes_way_for_one_that_it_had_never_heard_of(redis: RedisServer) -> None:
     """It was the only one, and Redis is silent to it alone. Until it has stopped, nobody takes from it, and nobody
     answers from what lies in Redis.
     """
     wire = Wire(redis.port)
     red, green = Scaler(redis, wire=wire), Scaler(redis)
-    async with running(red):
-        red.workloads.register("prod/m", PUSHED)
-        await until(lambda: red.ownership.owns("prod/m"))
-        await red.decide("prod/m", 3)
+    async with deciding_alone(red):
         wire.cut()
         await asyncio.sleep(LEASE_SECONDS + 2)
         await red.decide("prod/m", 7)
@@ -105,25 +114,21 @@ async def test_an_owner_that_was_cut_off_says_nothing_of_before(redis: RedisServ
     """From the moment on in which Redis answers it again, and under constant calls."""
     wire = Wire(redis.port)
     red, green = Scaler(redis, wire=wire), Scaler(redis)
-    async with running(red):
-        red.workloads.register("prod/m", PUSHED)
-        await until(lambda: red.ownership.owns("prod/m"))
-        await red.decide("prod/m", 3)
-        async with running(green):
-            await until(lambda: green.workloads.get("prod/m"))
-            wire.cut()
-            await until(lambda: green.ownership.owns("prod/m"))
-            await green.decide("prod/m", 0, active=False)
-            red.workloads.is_current = lambda _: True  # type: ignore[method-assign]  # as little as possible protects it
-            workload, told = red.known("prod/m"), []
-            wire.mend()
-            while 0 not in told:
-                snapshot = red.workloads.at_hand(workload)
-                if snapshot is None:
-                    with contextlib.suppress(OwnerUnheard):
-                        snapshot = await red.ownership.answer(workload)
-                if snapshot is not None:
-                    told.append(snapshot.decision.targets.replicas)
-                await asyncio.sleep(0)
-            assert set(told) == {0}
+    async with deciding_alone(red), running(green):
+        await until(lambda: green.workloads.get("prod/m"))
+        wire.cut()
+        await until(lambda: green.ownership.owns("prod/m"))
+        await green.decide("prod/m", 0, active=False)
+        red.workloads.is_current = lambda _: True  # type: ignore[method-assign]  # as little as possible protects it
+        workload, told = red.known("prod/m"), []
+        wire.mend()
+        while 0 not in told:
+            snapshot = red.workloads.at_hand(workload)
+            if snapshot is None:
+                with contextlib.suppress(OwnerUnheard):
+                    snapshot = await red.ownership.answer(workload)
+            if snapshot is not None:
+                told.append(snapshot.decision.targets.replicas)
+            await asyncio.sleep(0)
+        assert set(told) == {0}
     wire.close()
